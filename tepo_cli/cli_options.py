@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tepo.studies.study import Study
 
 
-def _trusted(given: bool) -> bool:
-    trust.say(trusts=given)
-    return given
+def _trusted(flag: bool) -> bool:
+    trust.say(trusts=flag)
+    return flag
 
 
 def store_folder(text: str | Path) -> Path:
@@ -158,7 +158,7 @@ class How:
     @property
     def given(self) -> list[str]:
         """The options that are not what they are by default."""
-        changed = (one.name for one in fields(self) if getattr(self, one.name) != one.default)
+        changed = (option.name for option in fields(self) if getattr(self, option.name) != option.default)
         return [f"--{name.replace('_', '-')}" for name in changed]
 
 
@@ -166,22 +166,26 @@ def unbundled(command: Callable[..., None]) -> Callable[..., None]:
     """A command that takes each field of its bundles (dataclasses of options) as an option of its own, as Typer and
     callers in Python give them."""
     parameters = inspect.signature(command).parameters
-    bundles: dict[str, Any] = {k: one.annotation for k, one in parameters.items() if is_dataclass(one.annotation)}
-    kept = [one for name, one in parameters.items() if name not in bundles]
+    bundles: dict[str, Any] = {
+        k: parameter.annotation for k, parameter in parameters.items() if is_dataclass(parameter.annotation)
+    }
+    plain_parameters = [parameter for name, parameter in parameters.items() if name not in bundles]
     options = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for bundle in bundles.values()
         for field in fields(bundle)
     ]
 
-    def call(*arguments: Any, **given: Any) -> None:
-        given |= {one.name: value for one, value in zip(kept, arguments, strict=False)}
+    def call(*arguments: Any, **values: Any) -> None:
+        values |= {parameter.name: value for parameter, value in zip(plain_parameters, arguments, strict=False)}
         for name, bundle in bundles.items():
-            given[name] = bundle(**{one.name: given.pop(one.name) for one in fields(bundle) if one.name in given})
-        command(**given)
+            values[name] = bundle(
+                **{field.name: values.pop(field.name) for field in fields(bundle) if field.name in values}
+            )
+        command(**values)
 
     call.__name__, call.__doc__ = command.__name__, command.__doc__
-    call.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature([*plain_parameters, *options])  # type: ignore[attr-defined]
     return call
 
 

@@ -34,8 +34,12 @@ class Manner:
     def of(self, target: Target, model: str) -> tuple[dict[str, Any], SamplingParams]:
         """The prompt around a question, as `encode_prompts` takes it, and how a response is drawn."""
         config = target.run.config()["full"] if target.run.config_file.is_file() else {}
-        own = "raw" if model.startswith("package:") else PLACE
-        form = {"prompt": config.get("data", {}).get("prompt", own), "wrap": target.wrap, "thinking": target.thinking}
+        default_prompt = "raw" if model.startswith("package:") else PLACE
+        form = {
+            "prompt": config.get("data", {}).get("prompt", default_prompt),
+            "wrap": target.wrap,
+            "thinking": target.thinking,
+        }
         train, temperature, limit = config.get("train", {}), self.temperature, self.max_new_tokens
         params = SamplingParams(
             n=1,
@@ -63,28 +67,28 @@ class Conversation:
     def ask(self, question: str) -> AskedPrompts:
         """Raises UserError for what training would refuse as a problem."""
         problem = Problem(f"question {self.asked}", question, "")
-        asked = encode_prompts([problem], self.tokenizer, **self.form, before=self.before)
-        asked.check_rows(self.rows, str(self.tokenizer.name_or_path))
-        return asked
+        prompts = encode_prompts([problem], self.tokenizer, **self.form, before=self.before)
+        prompts.check_rows(self.rows, str(self.tokenizer.name_or_path))
+        return prompts
 
     def answer(self, question: str, *, keep: bool) -> None:
         """Print the response, as it comes where the sampler lets it be watched, and its length. keep: as a turn, which
         the questions after it follow. The first turns are left out when there is no more room for them."""
         self.asked += 1
-        asked = self.ask(question)
-        while self.before and len(asked.tokens[0]) + self.params.max_new_tokens > self.room:
+        prompts = self.ask(question)
+        while self.before and len(prompts.tokens[0]) + self.params.max_new_tokens > self.room:
             del self.before[0]
-            asked = self.ask(question)
-        if (left := self.room - len(asked.tokens[0])) < 1:
-            raise UserError(f"it has {counted(len(asked.tokens[0]), 'token')}, and there is room for {self.room:,}")
-        params = replace(self.params, max_new_tokens=min(self.params.max_new_tokens, left), stop=asked.stop)
-        tokens, shown = list[int](), ""
+            prompts = self.ask(question)
+        if (free_tokens := self.room - len(prompts.tokens[0])) < 1:
+            raise UserError(f"it has {counted(len(prompts.tokens[0]), 'token')}, and there is room for {self.room:,}")
+        params = replace(self.params, max_new_tokens=min(self.params.max_new_tokens, free_tokens), stop=prompts.stop)
+        tokens, printed_text = list[int](), ""
 
         def show(text: str) -> None:
-            nonlocal shown
-            if text.startswith(shown):
-                print(text[len(shown) :], end="", flush=True)
-                shown = text
+            nonlocal printed_text
+            if text.startswith(printed_text):
+                print(text[len(printed_text) :], end="", flush=True)
+                printed_text = text
 
         def watch(new: list[int]) -> None:
             """Show what came before this token, which may be the end."""
@@ -95,7 +99,7 @@ class Conversation:
 
         self.sampler.watch = watch
         key = derive(self.seed, "chat", self.asked)
-        ((response,),) = self.sampler.sample(asked.tokens, [key], params)
+        ((response,),) = self.sampler.sample(prompts.tokens, [key], params)
         (text,) = response_texts([response], self.tokenizer)
         show(text)
         print(flush=True)

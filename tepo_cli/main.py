@@ -37,8 +37,8 @@ EXIT_CODES = (
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(flag: bool) -> None:
+    if flag:
         typer.echo(f"tepo {__version__}")
         raise typer.Exit
 
@@ -47,15 +47,17 @@ class _Grouped(TyperGroup):
     """Commands under the headings of their panels, in the order of registration; typer groups them with rich alone."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        width = max(map(len, shown))
-        panels = {name: str(getattr(command, "rich_help_panel", None) or "Commands") for name, command in shown.items()}
+        commands = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = max(map(len, commands))
+        panels = {
+            name: str(getattr(command, "rich_help_panel", None) or "Commands") for name, command in commands.items()
+        }
         for panel in dict.fromkeys(panels.values()):
             with formatter.section(panel):
                 formatter.write_dl(
                     [
                         (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
-                        for name, command in shown.items()
+                        for name, command in commands.items()
                         if panels[name] == panel
                     ]
                 )

@@ -42,17 +42,19 @@ def show(
         needed.append(max(map(cell_len, words)))
     width, parts = screen_width(stderr), [[0]]
     for index in range(1, len(heads)):
-        if len(parts[-1]) > 1 and sum(needed[one] + _EDGE for one in (*parts[-1], index)) + 1 > width:
+        if len(parts[-1]) > 1 and sum(needed[column] + _EDGE for column in (*parts[-1], index)) + 1 > width:
             parts.append([0])
         parts[-1].append(index)
     for number, part in enumerate(parts):
-        columns = (Column(heads[one], no_wrap=heads[one] not in wrapped, min_width=needed[one]) for one in part)
+        columns = (
+            Column(heads[column], no_wrap=heads[column] not in wrapped, min_width=needed[column]) for column in part
+        )
         heading = f"{title} (continued)" if number and title else title
         table = Table(*columns, title=heading or None, show_lines=lines)
         for row in rows:
-            table.add_row(*(row[one] for one in part))
+            table.add_row(*(row[column] for column in part))
         # where two columns do not fit, nothing is cut
-        Screen(stderr=stderr, width=max(width, sum(needed[one] + _EDGE for one in part) + 1)).print(table)
+        Screen(stderr=stderr, width=max(width, sum(needed[column] + _EDGE for column in part) + 1)).print(table)
 
 
 def screen_width(stderr: bool = False) -> int:

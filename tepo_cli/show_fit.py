@@ -45,14 +45,14 @@ def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None)
     every run fits on it is the machine with the least product of hours and dollars."""
     several = _several_ranks(unfinished(unique(units)))
     parts = ["no machine that every run fits on"]
-    if fitting := [one for one in found if not one.unfit]:
-        best = min(fitting, key=lambda one: one.clock(1) * one.dollars)
+    if fitting := [hours for hours in found if not hours.unfit]:
+        best = min(fitting, key=lambda hours: hours.clock(1) * hours.dollars)
         cards = 1 if several else gpus or 1
         name = best.machine.name if several else f"{'one' if cards == 1 else cards} {best.machine.card.name}"
         parts = [f"{best.clock(cards):,.1f} h on {name}, about ${best.dollars:,.0f}"]
     refused: dict[tuple[str, ...], list[str]] = {}
-    for model in dict.fromkeys(model for one in found for model in one.unfit):
-        on = (one.machine.name if several else one.machine.card.name for one in found if model in one.unfit)
+    for model in dict.fromkeys(model for hours in found for model in hours.unfit):
+        on = (hours.machine.name if several else hours.machine.card.name for hours in found if model in hours.unfit)
         refused.setdefault(tuple(on), []).append(model)
     for names, models in refused.items():
         where = ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(found)} machines"
@@ -72,7 +72,7 @@ def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | N
     for hours in found:
         cells = ["no"] * (len(counts) + 2)
         if not hours.unfit:
-            ends = dict.fromkeys(f"{one:.1f}" for one in (min(hours.runs), max(hours.runs)))
+            ends = dict.fromkeys(f"{end:.1f}" for end in (min(hours.runs), max(hours.runs)))
             cells = [" to ".join(ends), *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"]
         rows.append((hours.machine.card.name, *cells))
     show(("card", "a run", *(f"on {count}" for count in counts), "$"), rows, title, stderr=True)
@@ -88,15 +88,17 @@ def show_fits(
         if unit.row.objective is not None:
             unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
-    points = [list(dict.fromkeys(setting_text(one.row.setting.point) for one in alike)) for alike in groups.values()]
+    points = [list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()]
     every = {point for some in points for point in some}
     for alike, some in zip(groups.values(), points, strict=True):
         _show_fit(alike[0].config, "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose)
-        peaks = [found for unit in alike if (found := measured_peaks(unit.in_store.metrics()))]
+        peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.in_store.metrics()))]
         if peaks:
-            said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
+            maxima = ", ".join(
+                f"{phase} {max(unit_peaks[phase] for unit_peaks in peaks):.1f} GiB" for phase in peaks[0]
+            )
             runs = counted(len(peaks), "run")
-            say_wrapped(f"measured in {runs} of the store, the most of a GPU that was taken: {said}")
+            say_wrapped(f"measured in {runs} of the store, the most of a GPU that was taken: {maxima}")
     if groups:
         _say_assumed(card, verbose=verbose)
 
@@ -112,20 +114,23 @@ def best_machine(config: RunConfig, steps: int, *, measured: bool) -> Iterator[t
     it does not fit."""
     reference, several = needs_reference(config), engine_backend(config.engine.kind).several_ranks
     fits = [fit(config, machine, reference=reference) for machine in _machines(several, None, None)]
-    unfit = [one.machine.name for one in fits if one.problem]
+    unfit = [machine_fit.machine.name for machine_fit in fits if machine_fit.problem]
     where = ", ".join(unfit) if len(unfit) <= _FEW else f"{len(unfit)} of {len(fits)} machines"
     lacks = f"; does not fit on {where}" if unfit else ""
 
-    def hours(one: Fit) -> float:
-        return steps * one.time.total / 3600 + (one.hours(trained=False) if measured else 0.0)
+    def hours(machine_fit: Fit) -> float:
+        return steps * machine_fit.time.total / 3600 + (machine_fit.hours(trained=False) if measured else 0.0)
 
     if len(unfit) == len(fits):
         yield "time", f"fits on no machine that is planned for: {fits[-1].problem} (--show-config says what would help)"
         return
-    best = min((one for one in fits if not one.problem), key=lambda one: hours(one) ** 2 * one.cost(1) / one.time.total)
+    best = min(
+        (machine_fit for machine_fit in fits if not machine_fit.problem),
+        key=lambda machine_fit: hours(machine_fit) ** 2 * machine_fit.cost(1) / machine_fit.time.total,
+    )
     price = hours(best) * best.machine.ranks * best.machine.card.price
-    known = "by a closed form, to a factor of 1.5"
-    yield "time", f"about {hours(best):.1f} h on {best.machine.name}, ${price:,.0f}, {known}; --show-config has others"
+    basis = "by a closed form, to a factor of 1.5"
+    yield "time", f"about {hours(best):.1f} h on {best.machine.name}, ${price:,.0f}, {basis}; --show-config has others"
     yield "memory", f"{best.memory.peak / GIB:.0f} GiB of {best.machine.card.bytes / GIB:.0f} on each GPU{lacks}"
 
 
@@ -148,48 +153,56 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
     sizes = (*_PARTS, *_PHASES) if verbose else ("peak",)
     title = f"{name}: GiB of each GPU, seconds a step, dollars of {counted(steps, 'step')}"
     rows = []
-    for one in fits:
-        memory = [*(getattr(one.memory, size) for size in sizes), one.machine.card.bytes]
-        spent = ["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"]
-        rows.append((one.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent))
+    for machine_fit in fits:
+        memory = [*(getattr(machine_fit.memory, size) for size in sizes), machine_fit.machine.card.bytes]
+        spent = (
+            ["no", "no"] if machine_fit.problem else [f"{machine_fit.time.total:.0f}", f"{machine_fit.cost(steps):.0f}"]
+        )
+        rows.append((machine_fit.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent))
     show(("machine", *sizes, "of", "s", "$"), rows, title, stderr=True)
-    for one in (one for one in fits if one.problem):
+    for machine_fit in (machine_fit for machine_fit in fits if machine_fit.problem):
         fix = "take more or larger GPUs, or train adapters (engine=torch model.lora_rank=32)"
         remedy = f"No setting of memory alone makes it fit: {fix}."
-        if one.changes is not None:
-            servers = any(word.startswith("sampler.kind=") for word in one.changes)
-            remedy = f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
-        say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
-    fits = [one for one in fits if not one.problem]
+        if machine_fit.changes is not None:
+            servers = any(word.startswith("sampler.kind=") for word in machine_fit.changes)
+            remedy = f"It would with {' '.join(machine_fit.changes)}{', servers on other GPUs' if servers else ''}."
+        say_wrapped(f"{machine_fit.machine.name}: does not fit, {machine_fit.problem}. {remedy}")
+    fits = [machine_fit for machine_fit in fits if not machine_fit.problem]
     of_node = f"main memory of a node, of it {PROCESS / GIB:.0f} GiB a rank for its process:"
-    nodes = [node_memory(one.config, one.shape, one.machine.of(one.config)) / GIB for one in fits]
-    _say_by_machine(of_node, ((f"{size:.0f} GiB", one) for size, one in zip(nodes, fits, strict=True)))
+    nodes = [
+        node_memory(machine_fit.config, machine_fit.shape, machine_fit.machine.of(machine_fit.config)) / GIB
+        for machine_fit in fits
+    ]
+    _say_by_machine(of_node, ((f"{size:.0f} GiB", machine_fit) for size, machine_fit in zip(nodes, fits, strict=True)))
     if not verbose:
-        _say_by_machine("layout:", ((_layout(one), one) for one in fits))
+        _say_by_machine("layout:", ((_layout(machine_fit), machine_fit) for machine_fit in fits))
     if verbose and fits:
-        for key in dict.fromkeys(key for one in fits for key in one.why):
-            _say_by_machine(f"{key} is left open, so it becomes", ((one.why.get(key, ""), one) for one in fits))
-        told = []
-        for one in fits:
-            time = one.time
+        for key in dict.fromkeys(key for machine_fit in fits for key in machine_fit.why):
+            _say_by_machine(
+                f"{key} is left open, so it becomes",
+                ((machine_fit.why.get(key, ""), machine_fit) for machine_fit in fits),
+            )
+        timings = []
+        for machine_fit in fits:
+            time = machine_fit.time
             parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
             beside = " (rollout beside the updates)" if time.beside else ""
-            told.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
+            timings.append(f"{machine_fit.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
         phases = "rollout + old log-probs + updates + reductions + rest"
-        say_wrapped(f"seconds of a step ({phases}): {'; '.join(told)}")
+        say_wrapped(f"seconds of a step ({phases}): {'; '.join(timings)}")
 
 
-def _layout(found: Fit) -> str:
+def _layout(machine_fit: Fit) -> str:
     """The choices as words of a command line."""
-    return " ".join(f"{key}={text.partition(':')[0]}" for key, text in found.why.items())
+    return " ".join(f"{key}={text.partition(':')[0]}" for key, text in machine_fit.why.items())
 
 
-def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:
+def _say_by_machine(what: str, texts: Iterable[tuple[str, Fit]]) -> None:
     """Print what holds for which machines, without those of which there is nothing to say."""
     names: dict[str, list[str]] = {}
-    for text, one in said:
+    for text, machine_fit in texts:
         if text:
-            names.setdefault(text, []).append(one.machine.name)
+            names.setdefault(text, []).append(machine_fit.machine.name)
     if names:
         say_wrapped(f"{what} " + "; ".join(f"{text} ({', '.join(on)})" for text, on in names.items()))
 
@@ -198,10 +211,10 @@ def _say_assumed(card: str | None, *, verbose: bool) -> None:
     """The prices of cards, and the assumptions or where they are found."""
     for text in (ASSUMPTIONS, _ASSUMED) if verbose else ():
         say_wrapped(text)
-    prices = sorted({(one.card.name, one.card.price) for one in chosen(machines(), card, None)})
-    said = f"$ a GPU-hour, assumed: {', '.join(f'{name} {price}' for name, price in prices)}"
+    prices = sorted({(machine.card.name, machine.card.price) for machine in chosen(machines(), card, None)})
+    price_line = f"$ a GPU-hour, assumed: {', '.join(f'{name} {price}' for name, price in prices)}"
     more = "seconds to a factor of 1.5; --verbose has memory by part and phase, the choices and assumptions"
-    say_wrapped(said if verbose else f"{said}; {more}")
+    say_wrapped(price_line if verbose else f"{price_line}; {more}")
 
 
 def show_disk(units: Sequence[Unit]) -> None:

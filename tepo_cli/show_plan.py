@@ -31,22 +31,22 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
         for unit in (unit for unit in units if unit.config.model.name == model):
             seed = "–" if unit.row.objective is None else str(unit.seed)
             lines.setdefault((unit.label,) if rows else (unit.label, seed, unit.id), []).append(unit)
-        heads, shown = ("seeds",) if rows else ("seed", "run"), []
+        heads, table_rows = ("seeds",) if rows else ("seed", "run"), []
         for names, alike in lines.items():
             seeds = [", ".join(dict.fromkeys(str(unit.seed) for unit in alike))] if rows else []
-            shown.append((*names, *seeds, *_to_do(alike)))
-        show(("row", *heads, "train", "measure"), shown, f"plan: model {model}", wrapped=("row",), stderr=True)
+            table_rows.append((*names, *seeds, *_to_do(alike)))
+        show(("row", *heads, "train", "measure"), table_rows, f"plan: model {model}", wrapped=("row",), stderr=True)
 
 
 def _to_do(units: Iterable[Unit]) -> list[str]:
     """`2 x done, 1 x 36 steps`: what is to train and to measure of a row's seeds; what all share without its number."""
     train, measure = Counter[str](), Counter[str]()
     for unit in units:
-        done = "recorded" if unit.recorded else "done"
-        to_train = done if unit.trained() else counted(unit.config.train.steps, "step")
+        done_state = "recorded" if unit.recorded else "done"
+        to_train = done_state if unit.trained() else counted(unit.config.train.steps, "step")
         train["–" if unit.row.objective is None else to_train] += 1
         lacking = "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
-        measure[done if unit.to_measure() == 0 else lacking] += 1
+        measure[done_state if unit.to_measure() == 0 else lacking] += 1
     return [
         ", ".join(state if len(numbers) == 1 else f"{number} x {state}" for state, number in numbers.items())
         for numbers in (train, measure)
@@ -67,20 +67,24 @@ def show_price(
         if one_core:
             say(count(units))
         return
-    known = [one for one in costs(store) if any(one.prices(unit.config) for unit in todo)]  # others cost something else
-    new = unpriced(todo, known)
+    known_costs = [
+        cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
+    ]  # others cost something else
+    new = unpriced(todo, known_costs)
     if new and not one_core:  # a probe would load the model
         name = new[0].config.data.name
         say_wrapped(f"nothing like {new[0].label} on data={name} was measured in the store: no price from measurements")
         return
-    basis = [f"medians over {counted(len(known), 'measured run')} in {store}"] if known else []
+    basis = [f"medians over {counted(len(known_costs), 'measured run')} in {store}"] if known_costs else []
     for unit in new:
         name = unit.config.data.name
         say_wrapped(f"no measured run like {unit.label} on data={name} in the store: probing two steps of it")
-        known.append(probe(unit))
+        known_costs.append(probe(unit))
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
-    seconds, disk = (of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known), disk_bytes))
+    seconds, disk = (
+        of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known_costs), disk_bytes)
+    )
     cpu = f"{time_text(seconds, 'CPU ')}, about {time_text(seconds / 2)} on two idle cores"
     say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if one_core else f"measured: {cpu}")
     say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
@@ -100,15 +104,15 @@ def show_count(units: Sequence[Unit]) -> None:
         from tepo.planning.laptop_cost import closed_form_seconds, cpu_seconds, steps_to_train
         from tepo.store.find_run import costs
 
-        known, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0
-        new = [unit for unit in todo if not any(one.prices(unit.config) for one in known)]
+        known_costs, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0
+        new = [unit for unit in todo if not any(cost.prices(unit.config) for cost in known_costs)]
         try:
             for unit in new:
                 seconds += closed_form_seconds(unit.config, steps_to_train(unit), measured=unit.to_measure() > 0)
         except UserError as error:  # a model whose shape is not known
             say_wrapped(f"{count(units)}; time not known: {error.what}")
             return
-        seconds += cpu_seconds([unit for unit in todo if unit not in new], known)
+        seconds += cpu_seconds([unit for unit in todo if unit not in new], known_costs)
         basis = "by a closed form, to a factor of four" if new else "by runs like them in the store"
         say_wrapped(f"{count(units)}: about {time_text(seconds, 'CPU ')}, {basis}")
     else:
@@ -129,8 +133,8 @@ def show_power_line(planned: Planned, facts: "Facts | None") -> None:
     """Print the power of the planned seeds, where the store or records have something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
-    there = (unit for _, units in planned for unit in units if not unit.tuning)
-    if not any(unit.seed and not unit.missing_benchmarks() for unit in there):
+    final_units = (unit for _, units in planned for unit in units if not unit.tuning)
+    if not any(unit.seed and not unit.missing_benchmarks() for unit in final_units):
         say_wrapped("power: unknown, no row is measured under two seeds or more")  # said without importing pandas
         return
     from tepo.studies.planned_facts import read_facts

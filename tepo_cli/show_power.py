@@ -27,8 +27,10 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
         f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}",
     ]
     if power.seeds >= FEWEST_SEEDS:
-        found = 100 * smallest(found_from(spread, power.seeds, at))
-        points = f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
+        difference = 100 * smallest(found_from(spread, power.seeds, at))
+        points = (
+            f"a difference of {difference:.1f} points" if difference <= 100 else "no difference of up to 100 points"
+        )
         text[0] = f"power: {power.seeds} seeds find {points} with {POWER:.0%}"
     text.append(
         f"variances of {counted(len(power.measured), 'comparison')} on hand, that between seeds {CAUTION:.0%} surely "
@@ -49,19 +51,19 @@ def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
     if power is not None and len(power.measured) <= _LISTED:
         heads = ("row", "against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
         rows = []
-        for one in power.measured:
-            spread = one.spread
+        for comparison in power.measured:
+            spread = comparison.spread
             problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
-            found = smallest(found_from(one.cautious, max(power.seeds, 2), level(one.family)))
-            seeds = seeds_needed(one.cautious, wanted / 100, level(one.family))
+            difference = smallest(found_from(comparison.cautious, max(power.seeds, 2), level(comparison.family)))
+            seeds = seeds_needed(comparison.cautious, wanted / 100, level(comparison.family))
             row = (
-                one.label.partition("/")[2],
-                one.baseline.partition("/")[2],
-                str(one.seeds),
-                f"{100 * one.delta:+.1f}",
+                comparison.label.partition("/")[2],
+                comparison.baseline.partition("/")[2],
+                str(comparison.seeds),
+                f"{100 * comparison.delta:+.1f}",
                 f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
                 f"{100 * problem:.1f}",
-                (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds >= FEWEST_SEEDS else "–",
+                (f"{100 * difference:.1f}" if difference <= 1 else "none") if power.seeds >= FEWEST_SEEDS else "–",
                 str(seeds or f"> {MOST_SEEDS}"),
             )
             rows.append(row)

@@ -21,30 +21,33 @@ def show_folders() -> None:
         return
     for folder in folders:
         runs = read_frames(folder, names=("runs",)).runs
-        made = [session for row in runs.itertuples(index=False) for session in opened(row, folder)["made"]]
+        sessions = [session for row in runs.itertuples(index=False) for session in opened(row, folder)["made"]]
         size = f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.1f}"
-        on = (", ".join(dict.fromkeys(str(one.get(key) or "unknown") for one in made)) for key in ("tepo", "cpu"))
-        lines.append((str(folder), str(len(runs)), size, _days(made), *on))
+        on = (
+            ", ".join(dict.fromkeys(str(session.get(key) or "unknown") for session in sessions))
+            for key in ("tepo", "cpu")
+        )
+        lines.append((str(folder), str(len(runs)), size, _days(sessions), *on))
     show(("folder", "runs", "kB", "made", "tepo", "CPU"), lines, wrapped=("folder",))
 
 
 def show_recorded(names: Sequence[str], scale: str | None) -> None:
     """A line a record, folder after folder. Raises UserError for frames that are not those that were written."""
-    folders, kept = {folder.name: folder for folder in record_folders()}, Records.found()
+    folders, records = {folder.name: folder for folder in record_folders()}, Records.found()
     for name, planned in plan_by_folder(names, scale, Path("runs")).items():
         lines = []
         if name in folders:
             check_content(folders[name])
-            every = [unit for study, units in planned for unit in kept.all_units(study, units)]
-            today = {unit.id for unit in every if kept.holds(unit)}
+            every = [unit for study, units in planned for unit in records.all_units(study, units)]
+            today = {unit.id for unit in every if records.holds(unit)}
             frames = read_frames(folders[name])
             totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):
                 values = opened(row, folders[name])
                 measured = row.run in totals.index
                 share = f"{100 * totals.right[row.run] / totals.samples[row.run]:.1f}" if measured else "–"
-                ended, shown = str(values["ending"] or row.trained), "yes" if row.run in today else "no"
-                lines.append((row.label, str(row.seed), row.run, ended, share, _days(values["made"]), shown))
+                ended, mark = str(values["ending"] or row.trained), "yes" if row.run in today else "no"
+                lines.append((row.label, str(row.seed), row.run, ended, share, _days(values["made"]), mark))
         heads = ("row", "seed", "run", "steps", "accuracy %", "made", "today's")
         show(heads, lines, name, wrapped=("row",))
 
@@ -53,16 +56,16 @@ def show_agreement(units: Sequence[Unit], recorded: Facts, anew: Facts) -> None:
     """Each recorded run beside the same one, run anew."""
     lines = []
     for unit in units:
-        one = agreement(unit, recorded, anew)
-        ends = (str(ending or "") for ending in one.endings)
-        lines.append((unit.label, str(unit.seed), unit.id, str(one.problems), str(one.differ), *ends))
+        comparison = agreement(unit, recorded, anew)
+        ends = (str(ending or "") for ending in comparison.endings)
+        lines.append((unit.label, str(unit.seed), unit.id, str(comparison.problems), str(comparison.differ), *ends))
     show(("row", "seed", "run", "problems", "differ", "ended", "ended anew"), lines, wrapped=("row",))
     facts = provenance.facts()
     say(f"recorded on {'; '.join(machines(recorded))}")
     say(f"run anew on {facts['cpu']}, torch {facts['torch']}")
 
 
-def _days(made: Iterable[dict[str, object]]) -> str:
+def _days(sessions: Iterable[dict[str, object]]) -> str:
     """The first and last day on which runs were made."""
-    days = sorted(str(session["started"])[:10] for session in made)
+    days = sorted(str(session["started"])[:10] for session in sessions)
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "unknown"

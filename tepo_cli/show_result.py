@@ -17,8 +17,8 @@ from tepo_cli.screen import show
 def is_complete(run: RunFolder, benchmarks: Sequence[str]) -> bool:
     """Tell whether a run is finished, measured on these and drawn, and its weights are there."""
     last = run.kept_step()
-    there = last is not None and run.checkpoint(last).is_dir() and (run.figures / "training.svg").exists()
-    return there and set(benchmarks) <= set(run.measured())
+    has_outputs = last is not None and run.checkpoint(last).is_dir() and (run.figures / "training.svg").exists()
+    return has_outputs and set(benchmarks) <= set(run.measured())
 
 
 def show_finished(config: RunConfig, run: RunFolder, words: Sequence[str], *, evaluate: bool) -> None:
@@ -36,8 +36,8 @@ def say_trained(run: RunFolder, *, before: bool = False) -> None:
     """Say where a finished run lies, and with what it ended. before: it was finished already."""
     ending, best = run.ending(), run.best()
     steps, on = counted(len(run.metrics()), "step"), ", ".join(run.measured())
-    done = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
-    say(done if before else f"run {run.path.name}: {steps}, {run.path}")
+    summary = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
+    say(summary if before else f"run {run.path.name}: {steps}, {run.path}")
     if ending is not None:
         weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
@@ -73,8 +73,8 @@ def show_results(
         heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), list[tuple[str, ...]]()
         for result in results:
             ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
-            known = base.get(result.benchmark)
-            beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
+            base_result = base.get(result.benchmark)
+            beside = [f"{100 * base_result.accuracy:.1f}" if base_result else "–"] if base else []
             rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
         if validation is not None:
             rows.append(("validation problems", f"{100 * validation:.1f}", *"––"[: len(heads) - 2]))

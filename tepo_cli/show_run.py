@@ -60,7 +60,7 @@ def describe_run(
 
 
 def _answers(config: RunConfig, folder: RunFolder, *, evaluate: bool, validate: bool) -> Iterator[tuple[str, str]]:
-    train, data, done = config.train, config.data, len(folder.metrics())
+    train, data, steps_done = config.train, config.data, len(folder.metrics())
     yield "trains", f"{config.objective['name']}, seed {config.seed}, scale {config.scale}"
     model = (
         config.model.name if config.model.name == config.model.path else f"{config.model.name} ({config.model.path})"
@@ -75,12 +75,12 @@ def _answers(config: RunConfig, folder: RunFolder, *, evaluate: bool, validate: 
     yield "steps", f"{train.steps}, each {size} of at most {counted(train.max_new_tokens, 'token')}, then {updates}"
     finished = folder.finished()
     measured = [name for name in data.benchmarks if name not in folder.measured()] if evaluate else []
-    yield from _price(config, 0 if finished else train.steps - done, measured)
+    yield from _price(config, 0 if finished else train.steps - steps_done, measured)
     if finished:
         ended = f", ended by itself: {ending}" if (ending := folder.ending()) else ""
-        state = f"finished already ({counted(done, 'step')}{ended}), it is not trained again"
+        state = f"finished already ({counted(steps_done, 'step')}{ended}), it is not trained again"
     elif folder.busy():
-        state = f"another process has it: step {done} of {train.steps}"
+        state = f"another process has it: step {steps_done} of {train.steps}"
     else:
         state = f"goes on after step {folder.checkpoints()[-1]}" if folder.checkpoints() else "new"
     yield "run", f"{folder.path}: {state}"
@@ -97,10 +97,10 @@ def _price(config: RunConfig, steps: int, benchmarks: list[str]) -> Iterator[tup
 
             yield from best_machine(config, steps, measured=bool(benchmarks))
             return
-        there = [cost for cost in costs(Path(config.store)) if cost.steps and cost.prices(config)]
-        if there:
-            seconds = seconds_of(config, str(config.objective["name"]), steps, len(benchmarks), there)
-            basis = f"by {counted(len(there), 'run')} like it in {config.store}"
+        run_costs = [cost for cost in costs(Path(config.store)) if cost.steps and cost.prices(config)]
+        if run_costs:
+            seconds = seconds_of(config, str(config.objective["name"]), steps, len(benchmarks), run_costs)
+            basis = f"by {counted(len(run_costs), 'run')} like it in {config.store}"
         else:
             seconds = closed_form_seconds(config, steps, measured=bool(benchmarks))
             basis = "by a closed form, to a factor of four: no run like it in the store"
@@ -112,13 +112,13 @@ def _price(config: RunConfig, steps: int, benchmarks: list[str]) -> Iterator[tup
 
 def _configuration(config: RunConfig) -> str:
     """The resolved configuration as YAML: of functions and rewards the files, not what is in them."""
-    shown = to_dict(config)
-    if "functions" in shown["objective"]:
-        shown["objective"]["functions"] = list(shown["objective"]["functions"])
-    for reward in shown["data"]["reward"].values():
+    settings = to_dict(config)
+    if "functions" in settings["objective"]:
+        settings["objective"]["functions"] = list(settings["objective"]["functions"])
+    for reward in settings["data"]["reward"].values():
         del reward["text"]
-    shown = json.loads(json.dumps(shown))  # tuples become lists, for YAML
-    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=math.inf)
+    settings = json.loads(json.dumps(settings))  # tuples become lists, for YAML
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
 def _first_prompt(config: RunConfig, *, tokens: bool) -> list[str]:

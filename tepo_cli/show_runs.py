@@ -37,19 +37,19 @@ def show_names() -> None:
     kinds = {"tepo ablate": ("experiments", "ablations"), "tepo eval": ("evals",)}
     kinds |= {f"{group}=": (group,) for group in paths.GROUPS} | {f"{kind}:": (kind,) for kind in paths.PYTHON}
     for heading, of in kinds.items():
-        found = {name: path for kind in of for name, path in paths.files(kind).items() if name != CLAIMS}
-        if not found:
+        files = {name: path for kind in of for name, path in paths.files(kind).items() if name != CLAIMS}
+        if not files:
             continue
         print(f"{heading}{'NAME' if heading[-1] == '=' else ' NAME'}" if heading[-1] != ":" else heading)
-        width, own = max(map(len, found)) + 3, dict[Path, list[str]]()
-        for name, path in sorted(found.items()):
+        width, own_names = max(map(len, files)) + 3, dict[Path, list[str]]()
+        for name, path in sorted(files.items()):
             shipped = [paths.shipped(kind) for kind in of]
             mark = "" if path.parent in shipped else "*"
             if mark:
                 hides = any((folder / path.name).is_file() for folder in shipped)
-                own.setdefault(path.parent, []).append(f"{name}, in place of the shipped one" if hides else name)
+                own_names.setdefault(path.parent, []).append(f"{name}, in place of the shipped one" if hides else name)
             print(_line_of(f"  {f'{name}{mark}'.ljust(width)}", description(path)))
-        for folder, names in own.items():
+        for folder, names in own_names.items():
             print(f"  * in {folder}: {'; '.join(names)}")
         print()
 
@@ -70,8 +70,8 @@ def description(path: Path) -> str:
         return ""
     lines = takewhile(lambda line: line.startswith("#"), text.splitlines())
     comment = _sentence("\n".join(line.lstrip("# ") for line in lines if not line.startswith("# @package")))
-    said = _SAID.search(text)
-    title = _sentence(said[1].strip().strip("\"'")) if said else ""
+    match = _SAID.search(text)
+    title = _sentence(match[1].strip().strip("\"'")) if match else ""
     if comment and re.sub(r"\W", "", title).casefold() in ("", path.stem.replace("_", "")):
         title = comment
     source = re.search(r"^path: *([\w./-]+)$", text, re.MULTILINE)
@@ -85,16 +85,18 @@ def _sentence(text: str) -> str:
 def show_runs(store: Path, every: bool) -> None:
     """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading
     them)."""
-    there = runs(store)
-    if not there:
+    all_runs = runs(store)
+    if not all_runs:
         print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
     if every:
-        for line in _lines(there):
+        for line in _lines(all_runs):
             print(*filter(None, line))
         return
-    newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
-    more = f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else ""
+    newest = sorted(all_runs, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
+    more = (
+        f": the newest {len(newest)} of {len(all_runs)}; --all lists every one" if len(all_runs) > len(newest) else ""
+    )
     print(f"runs in {store}{more}")
     heads = ("run", "objective", "model", "data", "seed", "status", "steps", "measured", "set apart by")
     show(heads, _lines(newest), wrapped=("status", "set apart by"))
@@ -161,10 +163,12 @@ def _live(store: Path) -> list[str]:
     ended = f"{len(listed) - running - sum(others.values())} ended in the last {duration(RECENT)}"
     lines = [", ".join([f"{store}: {running} running", ended, *(f"{n} {state}" for state, n in others.items() if n)])]
     for run in listed:
-        known = {"reward": f"{run.reward:.1%}", "entropy": f"{run.entropy:.3f}", "length": f"{run.length:.0f}"}
-        figures = [f"{name} {text}" for name, text in known.items() if not math.isnan(getattr(run, name))]
-        left = [] if run.left is None else [duration(run.left)]
+        metrics = {"reward": f"{run.reward:.1%}", "entropy": f"{run.entropy:.3f}", "length": f"{run.length:.0f}"}
+        figures = [f"{name} {text}" for name, text in metrics.items() if not math.isnan(getattr(run, name))]
+        time_left = [] if run.left is None else [duration(run.left)]
         lines.append(
-            "  ".join([run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *figures, *left, run.status])
+            "  ".join(
+                [run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *figures, *time_left, run.status]
+            )
         )
     return lines

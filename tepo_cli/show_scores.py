@@ -51,8 +51,8 @@ def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, 
         thinks = target.thinking if how.thinking is None else how.thinking
         settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
         request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
-        asked = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
-        requests.append((request, list(dict.fromkeys(asked))))
+        benchmark_names = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
+        requests.append((request, list(dict.fromkeys(benchmark_names))))
     if how.dry_run:
         for request, names in requests:
             show_evaluations(names, request)
@@ -112,11 +112,11 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
         problems = benchmark.load_problems()[: settings.limit]
         size = f"{counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')}"
         limits = f"temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}"
-        done = "done" if request.stored(benchmark) else "to do"
-        print(f"{name}: {size} at {limits}; backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}")
+        state = "done" if request.stored(benchmark) else "to do"
+        print(f"{name}: {size} at {limits}; backend {request.sampler.resolved_kind()}; {state}; {request.folder(name)}")
         wrap, thinking = settings.wrap, settings.thinking
-        asked = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
-        print(f"--- first prompt ({problems[0].id})\n{marked(asked.tokens[0], tokenizer, asked.controls)}\n---")
+        prompts = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
+        print(f"--- first prompt ({problems[0].id})\n{marked(prompts.tokens[0], tokenizer, prompts.controls)}\n---")
 
 
 def show_scores(results: Sequence[Result], request: Request) -> None:
@@ -134,9 +134,16 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
     if len(results) > 1:
         measured = {result.benchmark: read_right_answers(request.folder(result.benchmark)) for result in results}
         frames = [
-            pd.DataFrame({"benchmark": name, "problem": one.problems, "right": one.right, "samples": one.samples})
-            for name, one in measured.items()
-            if one is not None
+            pd.DataFrame(
+                {
+                    "benchmark": name,
+                    "problem": right_answers.problems,
+                    "right": right_answers.right,
+                    "samples": right_answers.samples,
+                }
+            )
+            for name, right_answers in measured.items()
+            if right_answers is not None
         ]
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.settings.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):

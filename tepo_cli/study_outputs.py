@@ -44,12 +44,12 @@ def write_outputs(planned: Planned, facts: Facts, out: Path, results_path: Path 
 
 def _command() -> str:
     """The command behind a document, without where things lie and how many ran at once."""
-    kept, skip = ["tepo"], False
+    words, skip = ["tepo"], False
     for word in sys.argv[1:]:
         if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
-            kept.append(shlex.quote(word))
+            words.append(shlex.quote(word))
         skip = word in _WHERE_AND_HOW
-    return " ".join(kept)
+    return " ".join(words)
 
 
 def show_tables(planned: Planned, facts: Facts, format: str) -> None:
@@ -66,10 +66,10 @@ def show_recorded_tables(planned: Planned) -> None:
     from tepo.analysis.tables import study_table
     from tepo.studies.planned_facts import recorded_facts
 
-    made = {unit.id for _, units in planned for unit in units}
+    planned_ids = {unit.id for _, units in planned for unit in units}
     recorded, facts = recorded_facts(planned)
     for study, units in recorded:
-        if any(unit.id not in made for unit in units) and len({row_key(unit) for unit in units}) > 1:
+        if any(unit.id not in planned_ids for unit in units) and len({row_key(unit) for unit in units}) > 1:
             table = study_table(study, units, facts)
             _show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
 
@@ -99,6 +99,6 @@ def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
         print(rendered.rstrip("\n"))
     else:
         Screen(width=screen_width()).print(rendered)
-    there = sorted({unit.id for unit in units if unit.folder.is_dir()})
-    if there:
-        say(f"runs in {units[0].folder.parent}: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")
+    run_ids = sorted({unit.id for unit in units if unit.folder.is_dir()})
+    if run_ids:
+        say(f"runs in {units[0].folder.parent}: {', '.join(run_ids[:8])}{' …' if len(run_ids) > 8 else ''}")

@@ -40,7 +40,7 @@ def study_charts(
 def comparison_charts(table: Table) -> Iterator[NamedChart]:
     """A forest plot for each block whose rows are compared with a baseline."""
     blocks = [block for block in table.blocks if compared(block)]
-    words = {one.row.key: one.words for one in table.comparisons}
+    words = {comparison.row.key: comparison.words for comparison in table.comparisons}
     for number, block in enumerate(blocks, start=1):
         name = _numbered(f"{table.name}-differences", number, len(blocks))
         axis = [f"difference of the average to {block.baseline}, points", *untrained(block)]
@@ -75,26 +75,26 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     the refuted ones, the largest differences first, behind them those with runs that ended early (†); none where none
     is measured."""
     rows = []
-    for one in judged:
-        if one.answer:
-            claim, region, cell = one.claim, one.claim.tested, Cell()
-            if not one.censored:  # of times that some runs did not live to see there is no difference
-                low, high = one.answer.interval
-                cell = Cell(100 * one.answer.delta, 100 * low, 100 * high)
+    for outcome in judged:
+        if outcome.answer:
+            claim, region, cell = outcome.claim, outcome.claim.tested, Cell()
+            if not outcome.censored:  # of times that some runs did not live to see there is no difference
+                low, high = outcome.answer.interval
+                cell = Cell(100 * outcome.answer.delta, 100 * low, 100 * high)
             inside = [(100 * region.low, 100 * region.high)]
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
             sentence = claim.sentence.rstrip(".")
-            line = _line(f"{sentence} {ENDED}" if one.ended else sentence, cell, str(one.outcome))
-            line["ended"] = bool(one.ended)
+            line = _line(f"{sentence} {ENDED}" if outcome.ended else sentence, cell, str(outcome.outcome))
+            line["ended"] = bool(outcome.ended)
             line["unit"] = "".join(MEASURES[claim.measure])
-            line["seeds"] = [100 * value for value in one.answer.question.sample if not one.censored]
+            line["seeds"] = [100 * value for value in outcome.answer.question.sample if not outcome.censored]
             rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
         return []
     order = {"holds": 0, "refuted": 1}
     rows.sort(key=lambda row: (order.get(row["verdict"], 2), row["ended"], -_number(row["delta"])))
     frame = pd.DataFrame(rows)
-    known = frame[frame["delta"].notna()]
+    differences = frame[frame["delta"].notna()]
     glance = "Claims that were written down before their runs, a mark each; †: some of its runs ended early"
     caption = (
         "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
@@ -102,7 +102,11 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     )
     return [
         NamedChart("claims-outcomes", "claims", glance, forest.outcomes(frame)),
-        *([NamedChart("claims-differences", "differences", caption, forest.claims(known))] if len(known) else []),
+        *(
+            [NamedChart("claims-differences", "differences", caption, forest.claims(differences))]
+            if len(differences)
+            else []
+        ),
     ]
 
 
@@ -183,8 +187,8 @@ def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str)
 def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
     setting too where there are several."""
-    known = zip(_labels(units), units, strict=True)
-    trained = {(label, unit.seed): unit for label, unit in known if unit.row.objective is not None}
+    labelled_units = zip(_labels(units), units, strict=True)
+    trained = {(label, unit.seed): unit for label, unit in labelled_units if unit.row.objective is not None}
     runs = pd.DataFrame(
         [(label, seed, unit.id, bool(facts.of(unit.id).ending)) for (label, seed), unit in trained.items()],
         columns=["method", "seed", "run", "ended"],
@@ -212,7 +216,7 @@ def _place(unit: Unit, units: Sequence[Unit]) -> str:
 
 
 def _model(unit: Unit, units: Sequence[Unit]) -> str:
-    return unit.config.model.name if any(one.model != unit.model for one in units) else ""
+    return unit.config.model.name if any(other_unit.model != unit.model for other_unit in units) else ""
 
 
 def _plain(label: str) -> str:
@@ -227,8 +231,8 @@ def _numbered(name: str, number: int, of: int) -> str:
 def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, against: str = "steps") -> Chart:
     """One of the papers' figures, of `experiments/figures.yaml`. against: one of `curves.AXES`. Raises UserError naming
     the rows that were not run, and where the runs hold none of its metrics."""
-    wanted = next(figure.rows for figure in study.figures if figure.name == name)
-    chosen = [unit for unit in units if unit.row.label in wanted]
+    labels = next(figure.rows for figure in study.figures if figure.name == name)
+    chosen = [unit for unit in units if unit.row.label in labels]
     missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
     if missing:
         raise UserError(

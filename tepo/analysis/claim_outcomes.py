@@ -70,7 +70,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
         families.setdefault(claim.family, []).append((outcome, question))
     judged = {}
     for family in families.values():
-        judgements = answers([asked for _, asked in family], in_order=family[0][0].claim.in_order)
+        judgements = answers([question for _, question in family], in_order=family[0][0].claim.in_order)
         for (outcome, _), answer in zip(family, judgements, strict=True):
             measured = outcome.done == len(outcome.units)
             judged[outcome.claim.name] = replace(outcome, answer=answer) if measured else outcome
@@ -86,10 +86,10 @@ def _question(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Questi
     if not claim.bases:
         (pair,) = pairs
         return pair.question(claim.tested, fewest=0), ""
-    known, first = [pair.cells for pair in pairs if pair.cells], pairs[0]
+    cells, first = [pair.cells for pair in pairs if pair.cells], pairs[0]
     question = Question(first.row, first.baseline, AVERAGE, region=claim.tested)
-    if len(known) == len(pairs):
-        over = over_environments(known, first.weights)
+    if len(cells) == len(pairs):
+        over = over_environments(cells, first.weights)
         question = replace(question, estimate=over.average, sample=over.by_environment)  # over such bases
     return question, ""
 
@@ -116,8 +116,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Que
         rows = {unit.id: facts.lasting(unit.id) for unit in part}
         if claim.measure == "entropy":
             series = {
-                run: np.array([(row["critic/score/mean"], row["actor/entropy"]) for row in known], float)
-                for run, known in rows.items()
+                run: np.array([(row["critic/score/mean"], row["actor/entropy"]) for row in metrics], float)
+                for run, metrics in rows.items()
             }
             by_seed = [entropy_gap(series[other[seed].id], series[base[seed].id]) for seed in other]
         elif claim.b is None:

@@ -45,20 +45,22 @@ _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
 def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
     """Table of all claims, those of the user's own file in a block of their own.
     known: costs of earlier runs, for prices."""
-    to_do = any(one.done < len(one.units) for one in judged)
+    to_do = any(outcome.done < len(outcome.units) for outcome in judged)
     columns = (*_COLUMNS, *([_PRICE] if known and to_do else []))
     blocks = []
-    for own, title in ((False, "Claims"), (True, "Your own claims")):
-        rows, said = list[TableRow](), list[str]()
-        for one in judged:
-            if one.claim.family.startswith(OWN) is own:
-                claim, cells = one.claim, _cells(one, known)[: len(columns)]
-                label = f"{claim.name} {ENDED}" if one.ended else claim.name
-                rows.append(TableRow(claim.name, label, cells, sentence=claim.sentence, note=_note(one)))
+    for from_user, title in ((False, "Claims"), (True, "Your own claims")):
+        rows, details = list[TableRow](), list[str]()
+        for outcome in judged:
+            if outcome.claim.family.startswith(OWN) is from_user:
+                claim, cells = outcome.claim, _cells(outcome, known)[: len(columns)]
+                label = f"{claim.name} {ENDED}" if outcome.ended else claim.name
+                rows.append(TableRow(claim.name, label, cells, sentence=claim.sentence, note=_note(outcome)))
                 pair = " against ".join(side.label for side in (claim.a, claim.b) if side)
-                said.append(f"{claim.name}: {claim.sentence.rstrip('.')}. {pair}. {_details(one)}".replace(" . ", " "))
-        blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
-    units = [unit for one in judged for unit in one.units]
+                details.append(
+                    f"{claim.name}: {claim.sentence.rstrip('.')}. {pair}. {_details(outcome)}".replace(" . ", " ")
+                )
+        blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(details))] if rows else []
+    units = [unit for outcome in judged for unit in outcome.units]
     notes = (*_notes(judged), *(record_notes(units, judged[0].facts) if judged else ()))
     return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
 
@@ -78,33 +80,44 @@ def summary(table: Table) -> str:
             measured = delta.text or f"{value} {cells['unit'].text}".strip()
             verdict, region, p = cells[OUTCOME].text or "not run yet", cells["region"].text, cells["p"].text
             name = f"`{row.key}`{row.label.removeprefix(row.key)}"
-            said = f"{row.sentence} ({name})", region, verdict, p, measured
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in said)} |")
+            texts = f"{row.sentence} ({name})", region, verdict, p, measured
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in texts)} |")
     return "\n".join([*lines, "", *(f"- {', '.join(names)}: {note}" for note, names in notes.items())]).rstrip()
 
 
-def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
+def _cells(outcome: ClaimOutcome, costs: Sequence[Cost]) -> tuple[Cell, ...]:
     """Cells of a claim in the order of the columns."""
     delta = MISSING
-    if one.answer:
-        delta = percent_cell(one.answer.delta, *one.answer.interval)
-    p = p_text(one.answer.p).removeprefix("p ").removeprefix("= ") if one.answer and one.answer.decides else ""
-    priced = f"{cpu_seconds(one.units, known) / 3600:.2f}" if known and one.done < len(one.units) else ""
-    words = one.claim.unit, _region(one.claim), _verdict(one), p, f"{one.done} of {len(one.units)}", priced
-    return (Cell(text="censored") if one.censored else delta, *(Cell(text=text) for text in words))
+    if outcome.answer:
+        delta = percent_cell(outcome.answer.delta, *outcome.answer.interval)
+    p = (
+        p_text(outcome.answer.p).removeprefix("p ").removeprefix("= ")
+        if outcome.answer and outcome.answer.decides
+        else ""
+    )
+    priced = f"{cpu_seconds(outcome.units, costs) / 3600:.2f}" if costs and outcome.done < len(outcome.units) else ""
+    words = (
+        outcome.claim.unit,
+        _region(outcome.claim),
+        _verdict(outcome),
+        p,
+        f"{outcome.done} of {len(outcome.units)}",
+        priced,
+    )
+    return (Cell(text="censored") if outcome.censored else delta, *(Cell(text=text) for text in words))
 
 
-def _verdict(one: ClaimOutcome) -> str:
+def _verdict(outcome: ClaimOutcome) -> str:
     """The outcome, and of what is refuted the effect in its direction that remains possible, where any does."""
-    if one.answer is None:
+    if outcome.answer is None:
         return ""
-    region, (low, high) = one.claim.tested, one.answer.interval
-    if one.outcome is DeltaVerdict.REFUTED and not one.censored and region.one_sided:
+    region, (low, high) = outcome.claim.tested, outcome.answer.interval
+    if outcome.outcome is DeltaVerdict.REFUTED and not outcome.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
-            return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
+            return f"{outcome.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
-            return f"{one.outcome}; down to {number_text(100 * low, 1)} remains possible"
-    return str(one.outcome)
+            return f"{outcome.outcome}; down to {number_text(100 * low, 1)} remains possible"
+    return str(outcome.outcome)
 
 
 def _region(claim: Claim) -> str:
@@ -119,9 +132,11 @@ def _region(claim: Claim) -> str:
 
 
 def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
-    claims = [one.claim for one in judged]
+    claims = [outcome.claim for outcome in judged]
     used = dict.fromkeys(claim.measure for claim in claims)
-    measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
+    measures = ", ".join(
+        "points of average accuracy" if measure == "accuracy" else "".join(MEASURES[measure]) for measure in used
+    )
     sizes = Counter((claim.family, claim.in_order) for claim in claims)
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
     two = ", ".join(claim.name for claim in claims if not claim.tested.one_sided)
@@ -137,9 +152,9 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             "Claims in fixed order are tested in the order of the file, each at 5%, up to the first that does not "
             "hold. Those after it are not tested."
         )
-    by_holm = [one for one in judged if not one.claim.in_order]
-    questions = [one.answer.question for one in by_holm if one.answer]
-    if len({one.claim.family for one in by_holm}) > 1 and len(questions) == len(by_holm):
+    by_holm = [outcome for outcome in judged if not outcome.claim.in_order]
+    questions = [outcome.answer.question for outcome in by_holm if outcome.answer]
+    if len({outcome.claim.family for outcome in by_holm}) > 1 and len(questions) == len(by_holm):
         text = outcomes_text(Counter(str(answer.verdict) for answer in answers(questions)))
         which = "all" if len(by_holm) == len(judged) else "the other"
         notes.append(f"With Holm's procedure over {which} {len(by_holm)} at once, {text}.")
@@ -153,48 +168,48 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             f"{first}."
         )
     by_runs: dict[tuple[str, ...], list[str]] = {}  # what one run of a B does, all claims that share it show
-    for one in judged:
-        if one.answer:
-            baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
-            by_runs.setdefault(baseline, []).append(one.claim.name)
+    for outcome in judged:
+        if outcome.answer:
+            baseline = tuple(unit.id for unit in outcome.units if unit.row.label == outcome.units[0].row.label)
+            by_runs.setdefault(baseline, []).append(outcome.claim.name)
     if groups := "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1):
         notes.append(f"Compared with the same runs, so not independent findings: {groups}.")
     return notes
 
 
-def _details(one: ClaimOutcome) -> str:
+def _details(outcome: ClaimOutcome) -> str:
     """Region of a claim and what came of it, how and on which seeds it is tested, and what follows where it holds."""
-    claim, runs = one.claim, counted(len(one.units), "run")
-    outcome = f"Not run yet: {one.done} of {runs} measured. Refuted by: {claim.refuted_by}."
-    if one.answer:
-        p = f" ({p_text(one.answer.p)})" if one.answer.decides else ""
-        outcome = _sentence(f"{_verdict(one)}{p}")
+    claim, runs = outcome.claim, counted(len(outcome.units), "run")
+    outcome_text = f"Not run yet: {outcome.done} of {runs} measured. Refuted by: {claim.refuted_by}."
+    if outcome.answer:
+        p = f" ({p_text(outcome.answer.p)})" if outcome.answer.decides else ""
+        outcome_text = _sentence(f"{_verdict(outcome)}{p}")
     one_more = ""
-    if claim.bases and one.answer and one.answer.question.sample:
-        low, high = (number_text(100 * end, 1) for end in predicted(one.answer.question.sample))
+    if claim.bases and outcome.answer and outcome.answer.question.sample:
+        low, high = (number_text(100 * end, 1) for end in predicted(outcome.answer.question.sample))
         one_more = (
             "On average over such bases; one more base, measured like these, lies in 95% of cases from "
             f"{low} to {high} {claim.unit}."
         )
-    ended = "".join(f", {number} of {side} ended early" for side, number in sorted(one.ended.items()))
+    ended = "".join(f", {number} of {side} ended early" for side, number in sorted(outcome.ended.items()))
     bases = f" from each of {len(claim.bases)} bases" if claim.bases else ""
     parts = [
         f"Region: {_region(claim)} {claim.unit}.",
-        outcome,
-        _sentence(one.censored),
+        outcome_text,
+        _sentence(outcome.censored),
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if one.outcome is DeltaVerdict.HOLDS else "",
-        _note(one),
+        claim.means if outcome.outcome is DeltaVerdict.HOLDS else "",
+        _note(outcome),
     ]
     return " ".join(filter(None, parts))
 
 
-def _note(one: ClaimOutcome) -> str:
+def _note(outcome: ClaimOutcome) -> str:
     """What a reader must know beside the claim, and how its machines or versions differ."""
-    sessions = [session for unit in one.units for session in one.facts.of(unit.id).made]
-    return " ".join(filter(None, (one.claim.note, mixed(sessions))))
+    sessions = [session for unit in outcome.units for session in outcome.facts.of(unit.id).made]
+    return " ".join(filter(None, (outcome.claim.note, mixed(sessions))))
 
 
 def _sentence(text: str) -> str:

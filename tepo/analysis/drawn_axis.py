@@ -46,28 +46,28 @@ def environment_blocks(
             group = groups.setdefault((unit.model if len(models) > 1 else "", setting_text(point)), {})
             group.setdefault(unit.row.label, {})[value] = row_key(unit)
             first.setdefault(unit.row.label, unit)
-    found = {
+    comparisons = {
         (where, label): _over(samples, keys, rows.get(baseline, {}))
         for where, rows in groups.items()
         for label, keys in rows.items()
         if label != baseline
     }
     questions = []  # environments take the place of seeds
-    for (_, label), over in found.items():
+    for (_, label), over in comparisons.items():
         measured = (over.average, over.by_environment) if over else (NOTHING, ())
         questions.append(Question(label, baseline, AVERAGE, *measured, fewest=FEWEST_SEEDS))
-    judged = dict(zip(found, answers(questions), strict=True))
+    judged = dict(zip(comparisons, answers(questions), strict=True))
     note = (
         f"All are the mean over {axis}. These: the 95% interval for other seeds and problems with the same values. On "
         f"average: over all such values of {axis}, as far as these are a fair sample of them. One more: where the "
         "difference on a single further one, measured like these on the same problems, lies in 95% of cases. SD "
         "between: of the true differences. Verdict: p of the average, Holm's over "
-        f"{counted(len(found), 'comparison')}, measured or not."
+        f"{counted(len(comparisons), 'comparison')}, measured or not."
     )
     blocks = []
     for where, rows in groups.items():
         lines = [
-            TableRow(label, label, _cells(found[where, label], judged[where, label], axis),
+            TableRow(label, label, _cells(comparisons[where, label], judged[where, label], axis),
                      first[label].row.objective or "", look=first[label].row.look)
             for label in rows if label != baseline
         ]  # fmt: skip
@@ -91,11 +91,11 @@ def _over(samples: pd.DataFrame, keys: Mapping[str, str], base: Mapping[str, str
         two = samples[samples["row"].isin((key, base.get(value, "")))]
         if two["row"].nunique() == 2:  # both are measured
             pairs += pair_rows(two, base[value])
-    known = [pair.cells for pair in pairs if pair.cells]
-    shapes = [{name: x.shape for name, x in cells.items()} for cells in known]
-    if len(known) < len(base) or any(shape != shapes[0] for shape in shapes):
+    environments = [pair.cells for pair in pairs if pair.cells]
+    shapes = [{name: x.shape for name, x in cells.items()} for cells in environments]
+    if len(environments) < len(base) or any(shape != shapes[0] for shape in shapes):
         return None
-    return over_environments(known, pairs[0].weights)
+    return over_environments(environments, pairs[0].weights)
 
 
 def _cells(over: OverEnvironments | None, judged: Answer, axis: str) -> tuple[Cell, ...]:

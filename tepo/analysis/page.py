@@ -54,10 +54,10 @@ def render_all(
         judged = judge_claims(Claims(tuple(claim for claim in claims if claim.family in batches)), registered, facts)
         studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
-    for done, (study, units) in enumerate(ordinary, start=2):
+    for number, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, units, facts))
         studies.append(PageStudy(tables[-1], list(study_charts(study, units, facts, tables[-1]))))
-        report(done, study.name)
+        report(number, study.name)
     papers = paper_comparisons(tables)
     if papers.blocks and len(ordinary) > 1:
         studies.append(PageStudy(papers))
@@ -102,7 +102,7 @@ def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart
     """Equations of the methods of the study that the picture is of; of claims those that they name most."""
     if picture is None:
         return []
-    name = next(one.table.name for one in studies if picture in one.charts)
+    name = next(study.table.name for study in studies if picture in study.charts)
     claims = picture.kind == "claims"
     units = [unit for study, part in planned if study.name == name or (claims and study.registered) for unit in part]
     if claims:  # whose rows are called by their claims
@@ -130,12 +130,12 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
     by_run = {(str(run), int(size)): float(mean) for run, mean, size in shares.itertuples()}
     most, runs = max(1, _DUMPS // max(1, len(units))), []
     for unit in units:
-        known = facts.of(unit.id)
-        said = [str(known.outcome), counted(known.trained, "step")]
+        run_facts = facts.of(unit.id)
+        words = [str(run_facts.outcome), counted(run_facts.trained, "step")]
         if not math.isnan(share := by_run.get((unit.id, len(unit.config.data.benchmarks)), math.nan)):
-            said.append(f"{100 * share:.1f}% right")
+            words.append(f"{100 * share:.1f}% right")
         if unit.recorded:
-            dumps = [known.excerpt.before.dump, known.excerpt.after.dump] if known.excerpt else []
+            dumps = [run_facts.excerpt.before.dump, run_facts.excerpt.after.dump] if run_facts.excerpt else []
         else:
             paths = unit.in_store.token_dumps()
             last = len(paths) - 1
@@ -145,7 +145,7 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
         command = shlex.join(["tepo", "train", *unit.overrides])
         method = unit.row.objective or ""
         runs.append(
-            PageRun(unit.id, unit.label, method, unit.seed, config, ", ".join(said), dumps, known.made, command)
+            PageRun(unit.id, unit.label, method, unit.seed, config, ", ".join(words), dumps, run_facts.made, command)
         )
     return runs
 
@@ -177,7 +177,7 @@ def _asked(planned: Planned) -> str:
     if len(studies) != 1:
         return f"Asked: {len(studies)} questions, a table each."
     study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
-    labels = {row.label: row.label for row in study.rows} | {one.row.label: one.row_label for one in planned[0][1]}
+    labels = {row.label: row.label for row in study.rows} | {unit.row.label: unit.row_label for unit in planned[0][1]}
     axes = " and ".join(study.vary_at(scale_of(planned[0][1])))
     who = labels[rows[0].label] if len(rows) == 1 else f"any of {len(rows)} methods"
     if axes:
@@ -199,12 +199,12 @@ def _cost(units: Sequence[Unit], facts: Facts) -> str:
 
 def _caveat(trained: Sequence[Unit], facts: Facts) -> str:
     """Limits of results like these, with the lengths and steps of these runs."""
-    known = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
-    if known.empty or not all(unit.one_core for unit in trained):
+    curves = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
+    if curves.empty or not all(unit.one_core for unit in trained):
         return ""
     steps = ranges(unit.config.train.steps for unit in trained)
     longest = max(unit.config.train.max_new_tokens for unit in trained)
-    lengths = known.get("response_length/mean")
+    lengths = curves.get("response_length/mean")
     length = f"at most {longest} tokens" + ("" if lengths is None else f", {lengths.mean():.0f} on average")
     return (
         "Results of so small a policy speak of the mechanics of optimisation: size of steps, clipping, off-policy "
@@ -222,13 +222,17 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"
     if seeds := {unit.seed for unit in units if unit.row.objective is not None}:
-        known = ranges(seeds)
-        under = counted(len(seeds), "seed") if known.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {known}"
+        numbers = ranges(seeds)
+        under = counted(len(seeds), "seed") if numbers.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {numbers}"
         steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
         length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    done = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
-    runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
+    measured_count = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
+    runs = (
+        counted(len(units), "run")
+        if measured_count == len(units)
+        else f"{measured_count} of {counted(len(units), 'run')} measured"
+    )
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 
 
@@ -239,7 +243,7 @@ def _model_words(unit: Unit) -> str:
         return unit.config.model.name
     with (Path(resolve(path)) / "model.safetensors").open("rb") as file:  # the format begins with names and shapes
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    count = sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+    count = sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
     return f"A language model of {count / 1e6:.1f}M parameters"
 
 
@@ -247,7 +251,7 @@ def _benchmarks(units: Sequence[Unit]) -> str:
     """The number that a unit has, least to most, and their protocol where they have one."""
     sizes = sorted({len(unit.config.data.benchmarks) for unit in units})
     names = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
-    protocols = {(one.count, one.samples) for one in map(load_benchmark, names)}
+    protocols = {(benchmark.count, benchmark.samples) for benchmark in map(load_benchmark, names)}
     of = (
         "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
         if len(protocols) == 1
@@ -281,7 +285,12 @@ def _samples(units: Sequence[Unit]) -> list[RunSamples]:
         unit = units[index]
         names = measured[index] if read < _READ else []
         problems = {name: answered(unit.in_store.evaluation(name)) for name in names}
-        read += sum(200 + len(one.text) for own in problems.values() for problem in own for one in problem.answers)
+        read += sum(
+            200 + len(response.text)
+            for benchmark_problems in problems.values()
+            for problem in benchmark_problems
+            for response in problem.answers
+        )
         label = unit.label if unit.row.objective is None else f"{unit.label}, seed {unit.seed}"
         samples[index] = RunSamples(unit.id, label, problems)
     return [samples[index] for index in sorted(samples)]

@@ -49,13 +49,13 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
         if study.table.name == CLAIMS:
             continue
         blocks = shown_blocks(study.table)
-        shown = any(block.axis for block in blocks)
-        drawn = {one.name: one.chart for one in study.charts if shown and one.kind == "map"}
-        pictures |= drawn
+        is_sweep = any(block.axis for block in blocks)
+        maps = {chart.name: chart.chart for chart in study.charts if is_sweep and chart.kind == "map"}
+        pictures |= maps
         short = replace(study.table, blocks=blocks, notes=notes.get(study.table.name, ()))
         title, _, rest = as_text(short, "markdown").partition("\n")
         parts += [title, f"**{markdown_text(study.finding)}.**" if study.finding else ""]
-        parts += [f"![{markdown_text(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
+        parts += [f"![{markdown_text(study.table.title)}]({path.stem}-{name}.svg)" for name in maps]
         parts.append(rest.strip())
     for name, chart in pictures.items():
         write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(chart), "--results FILE")
@@ -65,11 +65,11 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
 def shown_blocks(table: Table) -> tuple[TableBlock, ...]:
     """Blocks of a table for a short document: rows beside their baseline (over an axis that is drawn, if any) with
     average, difference and verdict; without a baseline a sweep's averages, or the averages. All of another table."""
-    found = [block for block in table.blocks if block.drawn]
-    if not found and (compared := [*map(_narrow, _with_column(table, VERDICT))]):
-        found = [replace(compared[0], rows=tuple(row for block in compared for row in block.rows))]
-    found = found or [block for block in table.blocks if block.axis] or [*map(_narrow, _with_column(table, AVERAGE))]
-    return tuple(replace(block, notes=()) for block in found or table.blocks)
+    blocks = [block for block in table.blocks if block.drawn]
+    if not blocks and (compared := [*map(_narrow, _with_column(table, VERDICT))]):
+        blocks = [replace(compared[0], rows=tuple(row for block in compared for row in block.rows))]
+    blocks = blocks or [block for block in table.blocks if block.axis] or [*map(_narrow, _with_column(table, AVERAGE))]
+    return tuple(replace(block, notes=()) for block in blocks or table.blocks)
 
 
 def _with_column(table: Table, key: str) -> list[TableBlock]:

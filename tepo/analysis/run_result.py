@@ -60,15 +60,15 @@ class RunResult:
         results = [read_result(self._run.evaluations / name) for name in self._run.measured()]
         lines = [
             {
-                "benchmark": one.benchmark,
-                "accuracy": 100 * one.accuracy,
-                "low": 100 * one.interval[0] if one.interval else None,
-                "high": 100 * one.interval[1] if one.interval else None,
-                "problems": one.problems,
-                "samples": one.samples,
+                "benchmark": result.benchmark,
+                "accuracy": 100 * result.accuracy,
+                "low": 100 * result.interval[0] if result.interval else None,
+                "high": 100 * result.interval[1] if result.interval else None,
+                "problems": result.problems,
+                "samples": result.samples,
             }
-            for one in results
-            if one is not None
+            for result in results
+            if result is not None
         ]
         columns = ["benchmark", "accuracy", "low", "high", "problems", "samples"]
         return pd.DataFrame(lines, columns=columns).set_index("benchmark")

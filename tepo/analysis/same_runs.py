@@ -62,11 +62,11 @@ def _opening(metrics: Sequence[Mapping[str, Any]]) -> Opening | None:
     return tuple(f"{row[names[0]]:.{_DIGITS}g}" for row in rows), tuple(float(row[names[1]]) for row in rows)
 
 
-def _alike(one: Mapping[int, Opening], other: Mapping[int, Opening]) -> bool | None:
+def _alike(openings: Mapping[int, Opening], other: Mapping[int, Opening]) -> bool | None:
     """Tell whether every seed that both have begins alike; None for fewer than two. Rewards alone would not do: at a
     staleness of 8 the first nine rollouts are the untrained policy's, whatever trains on them."""
-    shared = one.keys() & other.keys()
+    shared = openings.keys() & other.keys()
     if len(shared) < _FEWEST:
         return None
-    pairs = [(one[seed], other[seed]) for seed in shared]
+    pairs = [(openings[seed], other[seed]) for seed in shared]
     return all(a[0] == b[0] and np.allclose(a[1], b[1], rtol=_ENTROPY, atol=0) for a, b in pairs)

@@ -51,9 +51,11 @@ class Power:
         Differences to one baseline share its luck, so their variances are a quarter correlated: each beyond the first
         tells less."""
         first = self.measured[0].spread
-        alike = [one for one in self.measured if np.array_equal(one.spread.problems, first.problems)]
-        freedom = sum(one.seeds - 1 for one in alike) / (1 + (len(alike) - 1) / 4)
-        return pooled([one.spread for one in alike]).cautious(freedom)
+        alike = [
+            difference for difference in self.measured if np.array_equal(difference.spread.problems, first.problems)
+        ]
+        freedom = sum(difference.seeds - 1 for difference in alike) / (1 + (len(alike) - 1) / 4)
+        return pooled([difference.spread for difference in alike]).cautious(freedom)
 
 
 def study_power(planned: Planned, facts: Facts) -> Power | None:
@@ -74,8 +76,8 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
             baseline = rows.pop(study.baseline)
             trained = {row_key(row[0]): row for row in rows.values() if row[0].row.objective is not None}
             seeds = max([seeds, *map(len, trained.values())])
-            for one in _measured(baseline, list(trained.values()), family, facts):
-                measured.setdefault(tuple(sorted((_ids(trained[one.label]), _ids(baseline)))), one)
+            for difference in _measured(baseline, list(trained.values()), family, facts):
+                measured.setdefault(tuple(sorted((_ids(trained[difference.label]), _ids(baseline)))), difference)
     return Power(list(measured.values()), max(families), seeds) if measured else None
 
 
@@ -93,9 +95,9 @@ def _measured(
     several = [row for row in rows if len(row) > 1]
     if len(rows[0]) < 2 or len(several) < 2:
         return []
-    found, base = [], row_key(baseline[0])
+    differences, base = [], row_key(baseline[0])
     for pair in pair_rows(read_samples([unit for row in several for unit in row], facts), base):
         if pair.cells and (spread := spread_of(pair.cells, pair.weights)):
             delta = float(spread.weights @ np.array([pair.cells[name].mean() for name in sorted(pair.cells)]))
-            found.append(MeasuredDifference(pair.row, base, delta, len(pair.seeds), spread, family))
-    return found
+            differences.append(MeasuredDifference(pair.row, base, delta, len(pair.seeds), spread, family))
+    return differences

@@ -76,9 +76,9 @@ class StudyResult:
         from tepo.reporting.charts.style import styled
 
         return {
-            one.name: styled(one.chart)
+            chart.name: styled(chart.chart)
             for (study, units), table in zip(self.planned, self.tables, strict=True)
-            for one in study_charts(study, units, self.facts, table)
+            for chart in study_charts(study, units, self.facts, table)
         }
 
     def to_markdown(self) -> str:
@@ -100,14 +100,14 @@ class StudyResult:
         lines = [
             f"{titles} ({scales_text(self.planned)}): {int(runs['done'].sum())} of {counted(len(runs), 'run')} measured"
         ]
-        lines += [found for table in self.tables[:2] if (found := headline(table))]
+        lines += [finding for table in self.tables[:2] if (finding := headline(table))]
         columns = [name for name in ("label", "average", "difference", "verdict") if name in self.table]
-        shown = self.table[columns].head(_ROWS)
-        if len(shown):
-            short = shown["label"].str.slice(0, _LABEL)
-            lines.append(shown.assign(label=short).to_string(index=False, na_rep="–", float_format="{:.1f}".format))
-        if len(self.table) > len(shown):
-            lines.append(f"… and {counted(len(self.table) - len(shown), 'row')} more in .table")
+        rows = self.table[columns].head(_ROWS)
+        if len(rows):
+            short = rows["label"].str.slice(0, _LABEL)
+            lines.append(rows.assign(label=short).to_string(index=False, na_rep="–", float_format="{:.1f}".format))
+        if len(self.table) > len(rows):
+            lines.append(f"… and {counted(len(self.table) - len(rows), 'row')} more in .table")
         return "\n".join(
             [*lines, ".runs .scores .curves .table: pandas frames; .charts: Altair's; .to_markdown(), .save_page(path)"]
         )
@@ -123,19 +123,25 @@ class StudyResult:
             for unit in planned:
                 if not unit.tuning:
                     units.setdefault(row_key(unit), []).append(unit)
-            p_of = {one.row.key: one.measured.p for one in table.comparisons if one.measured}
+            p_of = {
+                comparison.row.key: comparison.measured.p for comparison in table.comparisons if comparison.measured
+            }
             for block in table.blocks:
                 for row in block.rows if not block.axis else ():
                     if not row.measured:
                         continue
                     cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
-                    average, own = cells[AVERAGE], units[row.key]
-                    line: dict[str, Any] = {"study": study.name, "model": own[0].config.model.name}
-                    line |= {"label": own[0].label} | {name: cells[name].mean for name in own[0].benchmarks}
+                    average, row_units = cells[AVERAGE], units[row.key]
+                    line: dict[str, Any] = {"study": study.name, "model": row_units[0].config.model.name}
+                    line |= {"label": row_units[0].label} | {name: cells[name].mean for name in row_units[0].benchmarks}
                     line |= {"average": average.mean, "average_low": average.low, "average_high": average.high}
                     if delta := cells.get("delta"):
                         line |= {"difference": delta.mean, "difference_low": delta.low, "difference_high": delta.high}
                         line["verdict"] = verdict_in(cells[VERDICT].text) or None
                         line["p"] = p_of.get(row.key, math.nan)
-                    runs = {"seeds": [unit.seed for unit in own], "n": average.n, "runs": [unit.id for unit in own]}
+                    runs = {
+                        "seeds": [unit.seed for unit in row_units],
+                        "n": average.n,
+                        "runs": [unit.id for unit in row_units],
+                    }
                     yield line | runs

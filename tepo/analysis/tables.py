@@ -35,8 +35,8 @@ _READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each i
 def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Right answers of all units to the problems of their benchmarks, a line each: `COLUMNS` of
     `tepo.evaluation.statistics.samples`."""
-    asked = [(unit.id, name, row_key(unit), unit.seed) for unit in units for name in unit.config.data.benchmarks]
-    plan = pd.DataFrame(asked, columns=["run", "benchmark", "row", "seed"])
+    lines = [(unit.id, name, row_key(unit), unit.seed) for unit in units for name in unit.config.data.benchmarks]
+    plan = pd.DataFrame(lines, columns=["run", "benchmark", "row", "seed"])
     scores = facts.scores[facts.scores["run"].isin(set(plan["run"]))]
     counts = scores[["run", "benchmark", "problem", "right", "samples"]].astype({"run": str, "benchmark": str})
     return plan.merge(counts, on=["run", "benchmark"])[list(COLUMNS)]
@@ -45,8 +45,8 @@ def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
 def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes about what is read from records, and what could not be."""
     runs = unique(units)
-    known = [facts.of(unit.id, tuning=unit.tuning) for unit in runs]
-    read, stale = sum(one.source == "record" for one in known), sum(one.stale for one in known)
+    run_facts = [facts.of(unit.id, tuning=unit.tuning) for unit in runs]
+    read, stale = sum(run.source == "record" for run in run_facts), sum(run.stale for run in run_facts)
     notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
     notes += [
         f"{path} on this machine is another base than the one on record; tables without --records show its runs."
@@ -93,19 +93,19 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         notes=[*study.notes, *unlike, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
-    table, done = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
-    table = replace(table, command="" if done else fill_command(study, units))
+    table, complete = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
+    table = replace(table, command="" if complete else fill_command(study, units))
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
             added = (*added, *lost_blocks(added))
         if study.realised_kl:
-            found = {}  # mean over seeds and steps of what a record keeps of each run; rows without runs have none
+            kl_means = {}  # mean over seeds and steps of what a record keeps of each run; rows without runs have none
             for key, row in rows.items():
                 steps = [step.get(REALISED_KL) for unit in row for step in facts.lasting(unit.id)]
-                if known := [kl for kl in steps if kl is not None]:
-                    found[key] = float(np.mean(known))
-            added = (*added, *realised_kl_blocks(specs, found))
+                if kls := [kl for kl in steps if kl is not None]:
+                    kl_means[key] = float(np.mean(kls))
+            added = (*added, *realised_kl_blocks(specs, kl_means))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
@@ -147,23 +147,23 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)
     measured = [
-        (name, found)
+        (name, measurement)
         for unit in units
         for name in unit.benchmarks
-        if (found := facts.measurement(unit.id, name)) is not None
+        if (measurement := facts.measurement(unit.id, name)) is not None
     ]
-    if given_up := sum(int(found.timeouts) for _, found in measured):
+    if given_up := sum(int(measurement.timeouts) for _, measurement in measured):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
-    graders = {(name, revision(found.grader)) for name, found in measured if found.grader}
+    graders = {(name, revision(measurement.grader)) for name, measurement in measured if measurement.grader}
     earlier = {(name, by) for name, by in graders if by != REVISION and not load_benchmark(name).procedural}
-    said, known = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
+    names, revisions = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
     if earlier:
         judged = _revisions(by for _, by in earlier)
         fix = "`tepo data regrade` judges stored responses again; records hold counts alone."
-        notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {said}. {fix}")
-    elif len(known) > 1:
-        notes.append(f"Judged by {_revisions(known)} of the grader, which agree on generated problems.")
+        notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {names}. {fix}")
+    elif len(revisions) > 1:
+        notes.append(f"Judged by {_revisions(revisions)} of the grader, which agree on generated problems.")
     rows = {unit.row.label: unit.row.objective for unit in units if unit.row.objective is not None}
     departures = [
         f"{label} departs from its paper: {text}."
@@ -174,9 +174,9 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     return [*notes, *record_notes(units, facts), *departures]
 
 
-def _revisions(found: Iterable[int | None]) -> str:
+def _revisions(revisions: Iterable[int | None]) -> str:
     """Revisions in words; None is one that is not known."""
-    numbers = set(found)
+    numbers = set(revisions)
     if None in numbers:
         return "another revision"
     words = " and ".join(str(number) for number in sorted(filter(None, numbers)))
@@ -193,10 +193,10 @@ def fill_command(study: Study, units: Sequence[Unit]) -> str:
     if store != _STORE:
         words += ["--store", str(store)]
     # overrides of the plan: what follows the study's own words and stands before the seed
-    given = () if first.model in study.scale(scale).models else (f"model={first.model}",)
-    known = recipe_words(study, scale, given)
-    named = known.get((first.model, first.row.name))  # a row that reports its tuned setting does not name it
-    own = named or max((words for words in known.values() if words == first.overrides[: len(words)]), key=len)
-    for word in (*given, *first.overrides[len(own) : -1]):
+    model_words = () if first.model in study.scale(scale).models else (f"model={first.model}",)
+    recipes = recipe_words(study, scale, model_words)
+    named = recipes.get((first.model, first.row.name))  # a row that reports its tuned setting does not name it
+    recipe = named or max((words for words in recipes.values() if words == first.overrides[: len(words)]), key=len)
+    for word in (*model_words, *first.overrides[len(recipe) : -1]):
         words += ["--set", word]
     return shlex.join(words)

@@ -21,8 +21,8 @@ def with_tuning(table: Table, units: Sequence[Unit], tune: Tune, facts: Facts) -
 
     def share(unit: Unit) -> float | None:
         """Validation of a unit that helps to choose."""
-        found = facts.of(unit.id).validation
-        return found.share if found and found.problems == problems_hash(unit.config) else None
+        validation = facts.of(unit.id).validation
+        return validation.share if validation and validation.problems == problems_hash(unit.config) else None
 
     rows = tuned_rows(units, tune, share)
     chosen = {_key(row): "" if row.chosen is None else _setting(row, row.chosen) for row in rows}
@@ -37,8 +37,8 @@ def with_tuning(table: Table, units: Sequence[Unit], tune: Tune, facts: Facts) -
     missing = []
     for row in rows:
         if row.chosen is None:
-            known = [share(unit) is not None for tried in row.tried for unit in tried]
-            missing.append(f"{row.first.row_label} ({sum(known)} of {len(known)} runs done)")
+            has_share = [share(unit) is not None for tried in row.tried for unit in tried]
+            missing.append(f"{row.first.row_label} ({sum(has_share)} of {len(has_share)} runs done)")
     if missing:
         notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
     return replace(table, blocks=tuple(blocks), notes=(*table.notes, *notes))
@@ -91,7 +91,7 @@ def _position(unit: Unit, tune: Tune) -> float:
 
 def _how(tune: Tune) -> str:
     seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
-    drawn = "drawn at random" if tune.method == "random" else "that fill the space evenly (Sobol)"
+    sampling = "drawn at random" if tune.method == "random" else "that fill the space evenly (Sobol)"
     default = ", and the row as it is written (default)" if tune.default else ""
     if (short := tune.shortlist) is None:
         how = f"trained with {seeds}; no test problem enters the choice, and none was pruned."
@@ -103,6 +103,6 @@ def _how(tune: Tune) -> str:
             "mean over all of these chooses; no test problem enters the choice."
         )
     return (
-        f"Setting: of {counted(tune.draws, 'setting')} {drawn}, the same for every row{default}, the best by "
+        f"Setting: of {counted(tune.draws, 'setting')} {sampling}, the same for every row{default}, the best by "
         f"validation accuracy of the last weights, {how}"
     )

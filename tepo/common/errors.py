@@ -42,9 +42,9 @@ def unknown_name(
     near = nearest(name, known, labels)
     known = _section(name, known) or known
     *others, last = map(repr, near or [""])
-    meant = f"{', '.join(others)} or {last}" if others else last
+    guess = f"{', '.join(others)} or {last}" if others else last
     listed = "" if near and len(known) > _FEW else f"valid: {', '.join(known)}"
-    fix = " ".join(filter(None, (f"did you mean {meant}?" if near else "", listed)))
+    fix = " ".join(filter(None, (f"did you mean {guess}?" if near else "", listed)))
     return UserError(f"unknown {kind} {name!r}", where=where, fix=fix)
 
 
@@ -57,46 +57,46 @@ def nearest(name: str, known: Iterable[str], labels: Mapping[str, str] | None = 
     known, last, inside = list(known), name.rpartition(".")[2], _section(name, known)
     words = [(key.rpartition(".")[2], key) for key in inside or (known if last == name else ())]
     words += [] if inside else [*zip(known, known, strict=True), *(labels or {}).items()]
-    wanted, ranks = _letters(last if inside else name)[:_LONGEST], []
-    forgiven = (len(wanted) + 1) // 3
-    for word, valid in words if wanted else ():
+    target, ranks = _letters(last if inside else name)[:_LONGEST], []
+    forgiven = (len(target) + 1) // 3
+    for word, valid in words if target else ():
         letters, parts = _letters(word), [*map(_letters, re.split(r"[._-]", word))]
-        whole, begun = _mistakes(wanted, letters)
-        starts = forgiven and (begun == 0 or wanted == "".join(part[:1] for part in parts))
-        if whole <= forgiven or starts or wanted in parts:
-            rank = 0 if whole == 0 else 1 if starts or wanted in parts else 1 + whole
-        elif begun <= forgiven and len(wanted) > 3:
+        whole, begun = _mistakes(target, letters)
+        starts = forgiven and (begun == 0 or target == "".join(part[:1] for part in parts))
+        if whole <= forgiven or starts or target in parts:
+            rank = 0 if whole == 0 else 1 if starts or target in parts else 1 + whole
+        elif begun <= forgiven and len(target) > 3:
             rank = _LONGEST + begun
         else:
             continue
-        ranks.append((rank, letters[:1] != wanted[:1], -SequenceMatcher(None, wanted, letters).ratio(), valid))
-    found = [valid for rank, *_, valid in sorted(ranks) if rank == min(ranks)[0]]
-    found = found or [key for key in known if last != name and key.rpartition(".")[2] == last]
-    for part in re.split(r"[_-]", name[:_LONGEST]) if not found else ():
+        ranks.append((rank, letters[:1] != target[:1], -SequenceMatcher(None, target, letters).ratio(), valid))
+    matches = [valid for rank, *_, valid in sorted(ranks) if rank == min(ranks)[0]]
+    matches = matches or [key for key in known if last != name and key.rpartition(".")[2] == last]
+    for part in re.split(r"[_-]", name[:_LONGEST]) if not matches else ():
         if part != name and len(part) > 3:
-            found += nearest(part, known, labels)
-    return list(dict.fromkeys(found))[:_MOST]
+            matches += nearest(part, known, labels)
+    return list(dict.fromkeys(matches))[:_MOST]
 
 
-def _section(name: str, known: Iterable[str]) -> list[str]:
+def _section(name: str, keys: Iterable[str]) -> list[str]:
     """The keys of the section that a dotted key names."""
     section, dot, _ = name.rpartition(".")
-    return [key for key in known if dot and key.startswith(f"{section}.")]
+    return [key for key in keys if dot and key.startswith(f"{section}.")]
 
 
 def _letters(text: str) -> str:
     return re.sub(r"[\W_]", "", text.casefold())
 
 
-def _mistakes(text: str, meant: str) -> tuple[int, int]:
-    """How many mistakes make the text of what is meant, and of its beginning: a letter too many, too few or wrong, or
+def _mistakes(text: str, target: str) -> tuple[int, int]:
+    """How many mistakes make the text of the target, and of its beginning: a letter too many, too few or wrong, or
     two that changed places (the optimal string alignment distance)."""
-    before, row = list[int](), list(range(len(meant) + 1))
+    before, row = list[int](), list(range(len(target) + 1))
     for i, letter in enumerate(text):
         earlier, before, row = before, row, [i + 1]
-        for j, there in enumerate(meant):
-            costs = [before[j + 1] + 1, row[j] + 1, before[j] + (letter != there)]
-            if i and j and letter == meant[j - 1] and text[i - 1] == there:
+        for j, target_letter in enumerate(target):
+            costs = [before[j + 1] + 1, row[j] + 1, before[j] + (letter != target_letter)]
+            if i and j and letter == target[j - 1] and text[i - 1] == target_letter:
                 costs.append(earlier[j - 1] + 1)
             row.append(min(costs))
     return row[-1], min(row)

@@ -60,8 +60,8 @@ def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
         if number not in _EXPLAINED:
             raise
         space = "free some space, or " if number in (errno.ENOSPC, errno.EDQUOT) else ""
-        kept = "; finished steps are kept" if option == STORE else ""
-        fix = f"{space}choose another place with {option}{kept}"
+        remark = "; finished steps are kept" if option == STORE else ""
+        fix = f"{space}choose another place with {option}{remark}"
         raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix=fix, exit_code=1) from error
 
 

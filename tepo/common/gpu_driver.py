@@ -33,8 +33,8 @@ def unusable() -> str:
 
 def check_driver() -> None:
     """Raises UserError for a GPU that torch cannot use, see `unusable`."""
-    if said := unusable():
-        raise UserError(said, where="the NVIDIA driver", fix=FIX)
+    if reason := unusable():
+        raise UserError(reason, where="the NVIDIA driver", fix=FIX)
 
 
 def _opens(device: Path) -> bool:

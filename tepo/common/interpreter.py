@@ -35,10 +35,10 @@ def command(*words: str) -> list[str]:
 
 def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables of a child, made of those that are given. It finds this package wherever that lies."""
-    kept = _kept(given)
-    if not _found(kept.get(_PATH, "")):
-        kept[_PATH] = os.pathsep.join(filter(None, (_ROOT, kept.get(_PATH))))
-    return kept
+    variables = _kept(given)
+    if not _found(variables.get(_PATH, "")):
+        variables[_PATH] = os.pathsep.join(filter(None, (_ROOT, variables.get(_PATH))))
+    return variables
 
 
 def without_launcher(given: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -46,9 +46,11 @@ def without_launcher(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: value for name, value in given.items() if not name.startswith(_LAUNCHER)}
 
 
-def _kept(given: Mapping[str, str]) -> dict[str, str]:
-    entries = {name: os.pathsep.join(filter(None, given[name].split(os.pathsep))) for name in _FOLDERS if name in given}
-    return {**given, **entries, _SAFE: "1"}
+def _kept(variables: Mapping[str, str]) -> dict[str, str]:
+    entries = {
+        name: os.pathsep.join(filter(None, variables[name].split(os.pathsep))) for name in _FOLDERS if name in variables
+    }
+    return {**variables, **entries, _SAFE: "1"}
 
 
 @cache
@@ -56,8 +58,8 @@ def _found(path: str) -> bool:
     """Tell whether a fresh interpreter with this PYTHONPATH finds this package, and not one that is installed beside
     it."""
     variables = {**_kept(os.environ), _PATH: path}
-    said = subprocess.run(command("-c", _ORIGIN), capture_output=True, text=True, env=variables, check=False).stdout
-    return said.strip() == str(_PACKAGE / "__init__.py")
+    output = subprocess.run(command("-c", _ORIGIN), capture_output=True, text=True, env=variables, check=False).stdout
+    return output.strip() == str(_PACKAGE / "__init__.py")
 
 
 def settle() -> tuple[list[tuple[int, str]], dict[str, str | None]]:
@@ -82,8 +84,8 @@ class _Logger(logging.Logger):
     """One that lets other packages log errors alone, whatever level they give themselves when they are imported."""
 
     def isEnabledFor(self, level: int) -> bool:
-        own = self.name.partition(".")[0] in ("tepo", "tepo_cli")
-        return super().isEnabledFor(level) and (own or level >= logging.ERROR)
+        from_tepo = self.name.partition(".")[0] in ("tepo", "tepo_cli")
+        return super().isEnabledFor(level) and (from_tepo or level >= logging.ERROR)
 
 
 def quiet_others() -> None:

@@ -18,8 +18,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, keep_categ
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     parts = [group.column(number) for group in groups for number in range(group.num_columns)]
-    wanted = [part for part in parts if columns is None or part.path_in_schema.partition(".")[0] in columns]
-    _check(sum(part.total_uncompressed_size for part in wanted), sum(part.num_values for part in wanted))
+    chosen_parts = [part for part in parts if columns is None or part.path_in_schema.partition(".")[0] in columns]
+    _check(sum(part.total_uncompressed_size for part in chosen_parts), sum(part.num_values for part in chosen_parts))
     texts = [field.name for field in metadata.schema.to_arrow_schema() if pa.types.is_string(field.type)]
     with pq.ParquetFile(
         path, read_dictionary=texts, page_checksum_verification=True

@@ -32,12 +32,12 @@ def cache() -> Path:
 def folders(kind: str) -> list[Path]:
     """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH
     that is not there."""
-    own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
-    for folder in own:
+    user_folders = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    for folder in user_folders:
         if not folder.parent.is_dir():
             fix = f"make {folder.parent}, or take it out of TEPO_PATH"
             raise UserError("no such folder", where=f"TEPO_PATH={os.environ['TEPO_PATH']}", fix=fix)
-    return [folder for folder in (*(() if kind in _SHIPPED_ALONE else own), shipped(kind)) if folder.is_dir()]
+    return [folder for folder in (*(() if kind in _SHIPPED_ALONE else user_folders), shipped(kind)) if folder.is_dir()]
 
 
 def shipped(kind: str) -> Path:
@@ -51,15 +51,15 @@ def shipped(kind: str) -> Path:
 def files(kind: str) -> dict[str, Path]:
     """Name (file stem) -> the file that it stands for; a file whose name begins with _ has no name to ask for."""
     suffix = ".py" if kind in PYTHON else ".yaml"
-    there: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for folder in reversed(folders(kind)):
         with os.scandir(folder) as entries:  # a plan of a study asks thousands of times
-            there |= {
+            by_name |= {
                 entry.name.removesuffix(suffix): folder / entry.name
                 for entry in entries
                 if entry.name.endswith(suffix) and entry.name[0] not in "_." and entry.is_file()
             }
-    return dict(sorted(there.items()))
+    return dict(sorted(by_name.items()))
 
 
 def names(kind: str) -> list[str]:
@@ -69,8 +69,8 @@ def names(kind: str) -> list[str]:
 
 def find(kind: str, name: str) -> Path:
     """The file of that name (`-` and `_` are the same). Raises UserError with the nearest valid name."""
-    there = files(kind)
-    path = there.get(name) or there.get(name.replace("-", "_"))
+    by_name = files(kind)
+    path = by_name.get(name) or by_name.get(name.replace("-", "_"))
     if path is None:
-        raise unknown_name(_WORDS.get(kind, kind), name, there)
+        raise unknown_name(_WORDS.get(kind, kind), name, by_name)
     return path

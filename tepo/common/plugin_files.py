@@ -39,16 +39,16 @@ def read_function_files(value: Any, folder: Path, at: Location) -> dict[str, str
     folder: where a relative path starts. Raises UserError for what is no file."""
     if isinstance(value, Mapping):
         return {str(name): str(text) for name, text in value.items()}
-    given = value if isinstance(value, list | tuple) else [value]
-    if not given or not all(isinstance(one, str) and one for one in given):
+    names = value if isinstance(value, list | tuple) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise at.error(f"functions names Python files, not {value!r}", fix=_FIX.format("functions"))
-    return dict(read_python("functions", name, folder, at) for name in given)
+    return dict(read_python("functions", name, folder, at) for name in names)
 
 
 def kept_files(objective: Mapping[str, Any]) -> dict[str, str]:
     """Python file -> text, as the configuration of a run keeps them beside the formula of its objective."""
-    found = objective.get("functions", {})
-    return read_function_files(found, Path(), Location(lambda _: "functions")) if found else {}
+    functions = objective.get("functions", {})
+    return read_function_files(functions, Path(), Location(lambda _: "functions")) if functions else {}
 
 
 def foreign_files(objective: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
@@ -58,8 +58,8 @@ def foreign_files(objective: Mapping[str, Any], own: Collection[str] = ()) -> li
 
 def foreign(kind: str, kept: Mapping[str, str], own: Collection[str] = ()) -> list[str]:
     """Names of the files (name -> text) whose text is that of no file in the folders of that kind and none of `own`."""
-    known = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files(kind).values() if kept}
-    return [name for name, text in kept.items() if text not in known and text not in own]
+    known_texts = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files(kind).values() if kept}
+    return [name for name, text in kept.items() if text not in known_texts and text not in own]
 
 
 @contextmanager

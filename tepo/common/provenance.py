@@ -66,15 +66,15 @@ def facts() -> dict[str, Any]:
     if "torch" in sys.modules:
         threads = int(sys.modules["torch"].get_num_threads())
     else:
-        given = os.environ.get("OMP_NUM_THREADS", "")
-        threads = int(given) if given.isdecimal() else os.cpu_count() or 1
+        setting = os.environ.get("OMP_NUM_THREADS", "")
+        threads = int(setting) if setting.isdecimal() else os.cpu_count() or 1
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    cpu = said.get("model name") or platform.processor() or platform.machine()
-    flags = sorted(flag for flag in (said.get("flags") or said.get("Features", "")).split() if _VECTOR.match(flag))
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    cpu = fields.get("model name") or platform.processor() or platform.machine()
+    flags = sorted(flag for flag in (fields.get("flags") or fields.get("Features", "")).split() if _VECTOR.match(flag))
     machine = {"threads": threads, "cpu": cpu, "flags": " ".join(flags), "gpus": _gpus(), "host": platform.node()}
     software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
     return {**software, **machine}
@@ -120,8 +120,8 @@ def _version(*names: str) -> str | None:
 @cache
 def _gpus() -> tuple[str, ...]:
     """Names of the machine's NVIDIA GPUs, from the driver: to ask CUDA would start it where it may not be needed."""
-    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return tuple(filter(None, map(str.strip, (said or "").splitlines())))
+    output = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(filter(None, map(str.strip, (output or "").splitlines())))
 
 
 def _now() -> str:

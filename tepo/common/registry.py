@@ -37,11 +37,11 @@ def installed(packages: Mapping[str, str]) -> bool:
 
 def untested(packages: Mapping[str, str]) -> list[str]:
     """A sentence for each installed package in another version than the tests run."""
-    there = {package: metadata.version(package) for package in packages if package in TESTED and _installed(package)}
+    versions = {package: metadata.version(package) for package in packages if package in TESTED and _installed(package)}
     return [
-        f"{package} {found}: tested with {TESTED[package]}; the gap alarm stops a run whose sampler or trainer is off"
-        for package, found in there.items()
-        if not f"{found}.".startswith(f"{TESTED[package]}.")
+        f"{package} {version}: tested with {TESTED[package]}; the gap alarm stops a run whose sampler or trainer is off"
+        for package, version in versions.items()
+        if not f"{version}.".startswith(f"{TESTED[package]}.")
     ]
 
 

@@ -83,9 +83,9 @@ def pass_on(process: int, launcher: bool) -> None:
     """Ask a run that this process started. launcher: it is torchrun, whose ranks are asked; it would end them itself,
     after half a minute."""
     ranks = _children(process) if launcher else [process]
-    for one in ranks or [process]:
+    for target in ranks or [process]:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(one, signal.SIGUSR2 if ranks else signal.SIGTERM)
+            os.kill(target, signal.SIGUSR2 if ranks else signal.SIGTERM)
 
 
 def lost_neighbour() -> bool:

@@ -14,7 +14,7 @@ _CONTROLS = re.compile(  # all that moves a cursor, colours, deletes or turns te
 def spelt(text: str) -> str:
     """Text of a file, a model or a stranger as a terminal may show it: control characters but newlines and tabs, and
     those that change the direction of text, written out as \\x1b or \\u202e."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: int, noun: str) -> str:

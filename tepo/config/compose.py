@@ -45,12 +45,12 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     wrong type or a value out of bounds."""
     for text in overrides:
         check_override(text)
-    given = dict(map(_split, overrides))
-    named, changes = given.pop("objective", row.DEFAULT), {}
-    for key in [key for key in given if key.startswith("objective.")]:
-        changes[key.removeprefix("objective.")] = own_files.unquoted(given.pop(key))
+    settings = dict(map(_split, overrides))
+    named, changes = settings.pop("objective", row.DEFAULT), {}
+    for key in [key for key in settings if key.startswith("objective.")]:
+        changes[key.removeprefix("objective.")] = own_files.unquoted(settings.pop(key))
     objective = _objective(own_files.unquoted(named), tuple(changes.items()))
-    words = own_files.with_options(given, {group: options(group) for group in own_files.LEAF})
+    words = own_files.with_options(settings, {group: options(group) for group in own_files.LEAF})
     try:
         plain, chosen = _made(words)
         if own_files.implied_data(words, plain["data"]):
@@ -65,11 +65,11 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         plain["model"]["teacher"] = _made({"model": teacher})[0]["model"]["path"]
     exact = plain["train"].get("exact_kl") and "kl" not in changes
     plain["objective"] = (objective.with_exact_kl() if exact else objective).formula.mapping
-    at = Location(_origin(given, chosen))
+    at = Location(_origin(settings, chosen))
     data = plain["data"]
     for leaf, reader in (("reward", read_rewards), ("prompt", read_prompt)):
         if leaf in data:
-            folder = Path() if f"data.{leaf}" in given else _file("data", chosen["data"]).parent
+            folder = Path() if f"data.{leaf}" in settings else _file("data", chosen["data"]).parent
             data[leaf] = reader(data[leaf], folder, at.at("data", leaf))
     _check_text(plain, at)
     config = read(RunConfig, plain, at)
@@ -94,15 +94,15 @@ def _objective(named: str, changes: tuple[tuple[str, str], ...]) -> row.Row:
     if own_files.is_own("objective", named):
         return row.load_row(named, dict(changes))
     files = tuple((path, path.stat().st_mtime_ns) for path in paths.files("objective").values())
-    found = _read_objective(named, changes, files)
-    return row.load_row(named, dict(changes)) if found.functions else found
+    objective = _read_objective(named, changes, files)
+    return row.load_row(named, dict(changes)) if objective.functions else objective
 
 
 @lru_cache(maxsize=1024)
 def _read_objective(named: str, changes: tuple[tuple[str, str], ...], _files: Any) -> row.Row:
-    found = row.load_row(named, dict(changes))
-    _ = found.formula
-    return found
+    objective = row.load_row(named, dict(changes))
+    _ = objective.formula
+    return objective
 
 
 def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
@@ -111,11 +111,11 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
 
     for path in (paths.CONFIG / "config.yaml", *(path for group in GROUPS for path in paths.files(group).values())):
         load(path)
-    shown = [f"{key}={value}" for key, value in words.items()]
-    if referring := [word for word in shown if "${" in word]:
+    overrides = [f"{key}={value}" for key, value in words.items()]
+    if referring := [word for word in overrides if "${" in word]:
         what, fix = "what stands in ${…} is no key of the configuration", "'\\${' are the characters themselves"
         return UserError(what, where=" ".join(referring), fix=fix)
-    return UserError(str(error).splitlines()[0], where=" ".join(shown), fix="see `tepo train --help`")
+    return UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`")
 
 
 def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -160,14 +160,14 @@ def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dic
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """Our groups; with options of a user's own, a folder of links to the files that win."""
-    there = {group: paths.files(group) for group in GROUPS}
-    if all(path.is_relative_to(paths.CONFIG) for files in there.values() for path in files.values()):
+    files_by_group = {group: paths.files(group) for group in GROUPS}
+    if all(path.is_relative_to(paths.CONFIG) for files in files_by_group.values() for path in files.values()):
         yield paths.CONFIG
         return
     with tempfile.TemporaryDirectory(prefix="tepo-") as name:
         folder = Path(name)
         (folder / "config.yaml").symlink_to(paths.CONFIG / "config.yaml")
-        for group, files in there.items():
+        for group, files in files_by_group.items():
             (folder / group).mkdir()
             for path in (*(paths.CONFIG / group).glob("_*.yaml"), *files.values()):
                 (folder / group / path.name).symlink_to(path.absolute())
@@ -186,14 +186,14 @@ def _split(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Keys], str]:
+def _origin(settings: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Keys], str]:
     """Says of a key which override set it, else which line of which file; `chosen`: the option of each group."""
 
     def origin(keys: Keys) -> str:
         from tepo.common.schema.document import load
 
         dotted, top = ".".join(map(str, keys)), "".join(map(str, keys[:1]))
-        for key, value in reversed(list(given.items())):
+        for key, value in reversed(list(settings.items())):
             if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
                 return f"{key}={value}"
         files = {_file(group, chosen[group]): group for group in ("scale", top) if keys and group in GROUPS}
@@ -215,11 +215,11 @@ def check_override(text: str) -> None:
         if value not in options(key) and not own_files.is_own(key, value):
             labels = row.labels() if key == "objective" else None
             error = unknown_name(f"{key} option", value, options(key), where=text, labels=labels)
-            own = {
+            alternatives = {
                 "data": "a file of problems (FILE.csv, .jsonl, .parquet …) or ORG/NAME:SPLIT of the hub",
                 "model": "a folder, or a hub id like Qwen/Qwen2.5-7B",
             }
-            raise UserError(error.what, where=text, fix="; or ".join(filter(None, (error.fix, own.get(key)))))
+            raise UserError(error.what, where=text, fix="; or ".join(filter(None, (error.fix, alternatives.get(key)))))
         return
     if key == "objective.name":
         raise UserError("an objective's name is that of its file", where=text, fix="objective=NAME chooses one")
@@ -245,8 +245,8 @@ def check_inside(value: Any, at: Location) -> None:
     for key, inner in parts:
         check_inside(inner, at.at(key if isinstance(key, int) else str(key)))
     # no colon, which ends the name of what resolves it, and no reference within one, which could be that name
-    if isinstance(value, str) and (found := _RESOLVED.search(value.replace("${oc.select:", "${oc.select,"))):
-        what = f"{found[0]}…}} reads what lies outside the configuration, and what it reads would be stored"
+    if isinstance(value, str) and (match := _RESOLVED.search(value.replace("${oc.select:", "${oc.select,"))):
+        what = f"{match[0]}…}} reads what lies outside the configuration, and what it reads would be stored"
         raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
 
 
@@ -263,8 +263,8 @@ def _types() -> dict[str, Any]:
 def is_text(key: str) -> bool:
     """Tell whether the value of a key is text, which is taken as it is typed: to Hydra 12e4567 is a number, and a comma
     or a # syntax."""
-    own = key == "data.reward" or _FUNCTION.fullmatch(key)  # other schemas have these
-    return bool(own) or _types().get(key) in (str, str | None)
+    other_schema = key == "data.reward" or _FUNCTION.fullmatch(key)  # other schemas have these
+    return bool(other_schema) or _types().get(key) in (str, str | None)
 
 
 def number_kind(key: str) -> type[int] | type[float] | None:
@@ -305,9 +305,9 @@ def _check_text(plain: Mapping[str, Any], at: Location) -> None:
         section, _, leaf = key.rpartition(".")
         around = plain.get(section) if section else plain
         value = around.get(leaf) if isinstance(around, Mapping) else None
-        for one in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
-            if isinstance(one, int | float):
-                what = f"{key} is text, and what is written there is to YAML {one!r}"
+        for scalar in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
+            if isinstance(scalar, int | float):
+                what = f"{key} is text, and what is written there is to YAML {scalar!r}"
                 raise at.at(*key.split(".")).error(what, fix="put it in quotes")
 
 

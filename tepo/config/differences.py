@@ -34,11 +34,13 @@ def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, An
     for members in (members for members in groups.values() if len(members) > 1):
         settings = _differing([configs[index] for index in members])
         keys = [key for key in dict.fromkeys(itertools.chain(*settings)) if not key.startswith(NOT_A_SETTING)]
-        counts = {key: Counter(one.get(key, "") for one in settings) for key in keys}
+        counts = {key: Counter(flat_config.get(key, "") for flat_config in settings) for key in keys}
         # of equally frequent values the one that nobody set, then the first
-        usual = {key: max(found, key=lambda value: (found[value], value == "")) for key, found in counts.items()}
-        for index, one in zip(members, settings, strict=True):
-            apart = [f"{typed(key)}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
+        usual = {key: max(counter, key=lambda value: (counter[value], value == "")) for key, counter in counts.items()}
+        for index, flat_config in zip(members, settings, strict=True):
+            apart = [
+                f"{typed(key)}={flat_config.get(key, '')}" for key in keys if flat_config.get(key, "") != usual[key]
+            ]
             # a line or a constant that a formula reads no more: another line says why
             result[index] = " ".join(word for word in apart if not (word.startswith("objective.") and word[-1] == "="))
     return result
@@ -60,6 +62,6 @@ def _differing(configs: Sequence[Mapping[str, Any]], prefix: str = "") -> list[d
             parts = _differing(sections, f"{prefix}{key}.")
         else:
             parts = [flat({key: config[key]}, prefix) if key in config else {} for config in configs]
-        for one, part in zip(result, parts, strict=True):
-            one |= part
+        for flat_config, part in zip(result, parts, strict=True):
+            flat_config |= part
     return result

@@ -30,9 +30,9 @@ def read_rewards(value: Any, folder: Path, at: Location) -> dict[str, dict[str, 
     if not isinstance(named, Mapping):
         raise at.error(f"reward names a Python file, or several by name, not {value!r}", fix=_EXAMPLE)
     rewards, mistakes = {}, []
-    for name, one in named.items():
+    for name, reward in named.items():
         try:
-            rewards[str(name)] = _reward(str(name), one, folder, at.at(str(name)))
+            rewards[str(name)] = _reward(str(name), reward, folder, at.at(str(name)))
         except UserError as error:
             mistakes.append(error)
     raise_all(mistakes)
@@ -50,22 +50,22 @@ def raise_all(mistakes: list[UserError]) -> None:
 def _reward(name: str, value: Any, folder: Path, at: Location) -> dict[str, Any]:
     if not re.fullmatch(r"\w+", name):
         raise at.error(f"{name!r} is no name of a reward", fix="letters, digits and _: it is part of names of metrics")
-    given = {"file": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping) or not isinstance(given.get("file"), str) or not given["file"]:
+    settings = {"file": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("file"), str) or not settings["file"]:
         raise at.error(f"the reward {name} names no file", fix=_EXAMPLE)
-    if given["file"] != GRADER:
-        path, text = read_python("rewards", given["file"], folder, at)
+    if settings["file"] != GRADER:
+        path, text = read_python("rewards", settings["file"], folder, at)
         if not text.strip():
             raise at.error(f"{path} is empty", fix="def reward(problem, response): return …")
-        return {**given, "file": path, "text": text}
-    if "function" in given:
+        return {**settings, "file": path, "text": text}
+    if "function" in settings:
         raise at.at("function").error("the grader has no functions", fix="leave it out")
-    return dict(given)
+    return dict(settings)
 
 
 def foreign_rewards(data: DataConfig) -> list[str]:
     """Files of rewards whose text is that of no file in `rewards/` of TEPO_PATH."""
-    return foreign("rewards", {one.file: one.text for one in data.reward.values() if one.own})
+    return foreign("rewards", {reward.file: reward.text for reward in data.reward.values() if reward.own})
 
 
 def read_prompt(value: Any, folder: Path, at: Location) -> Any:

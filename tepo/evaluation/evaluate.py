@@ -35,33 +35,35 @@ def evaluate(
     begun: list[Unfinished] = []
     for task in tasks:
         problems = task.benchmark.load_problems()[: settings.limit]
-        asked = ask(task.benchmark, problems, tokenizer, settings)
-        identity = _identity(task.benchmark, problems, settings, asked.params.stop)
+        prompts = ask(task.benchmark, problems, tokenizer, settings)
+        identity = _identity(task.benchmark, problems, settings, prompts.params.stop)
         finished = _claim(task, identity)
         if finished:
             results[task.benchmark.name] = finished
         else:
-            begun.append(Unfinished(task, identity, asked))
+            begun.append(Unfinished(task, identity, prompts))
     if not begun:
         return list(results.values())
 
-    def complete(one: Unfinished) -> None:
+    def complete(evaluation: Unfinished) -> None:
         """Store the result of an evaluation that has all of its rows."""
-        task, folder = one.task, one.task.folder
-        table = refresh_verdicts(task.benchmark, table_of(one.rows()), task.grader)
-        results[one.name] = result = conclude(one.name, task.benchmark, table, task.grader.fingerprint, one.identity)
+        task, folder = evaluation.task, evaluation.task.folder
+        table = refresh_verdicts(task.benchmark, table_of(evaluation.rows()), task.grader)
+        results[evaluation.name] = result = conclude(
+            evaluation.name, task.benchmark, table, task.grader.fingerprint, evaluation.identity
+        )
         write_table(folder / SAMPLES, table)
         save_result(folder, result)
         remove_parts(folder)
 
-    together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
-    left = [one.left(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
-    part = min(together[one.name] * one.asked.params.n for one in begun)
+    together = {evaluation.name: max(1, settings.rows_per_part // evaluation.asked.params.n) for evaluation in begun}
+    queues = [evaluation.left(together[evaluation.name] if sampler.side_by_side is None else 1) for evaluation in begun]
+    part = min(together[evaluation.name] * evaluation.asked.params.n for evaluation in begun)
     with ExitStack() as sessions:
-        for one in begun:
-            sessions.enter_context(recorded(one.task.folder, "evaluate"))
+        for evaluation in begun:
+            sessions.enter_context(recorded(evaluation.task.folder, "evaluate"))
         writer = ResultWriter(begun, tokenizer, part, report, complete)
-        with closing(writer), closing(sample_all(left, sampler)) as ended:
+        with closing(writer), closing(sample_all(queues, sampler)) as ended:
             for units in ended:
                 writer.add(units)
     return [results[task.benchmark.name] for task in tasks]
@@ -113,13 +115,15 @@ def _claim(task: EvaluationTask, identity: Mapping[str, Any]) -> Result | None:
                 where=str(path),
                 fix="restore it from a copy, or move the folder away and evaluate again",
             )
-        wanted = json.loads(json.dumps(identity))
-        different = [key for key in wanted if begun.get(key) != wanted[key]]
+        json_identity = json.loads(json.dumps(identity))
+        different = [key for key in json_identity if begun.get(key) != json_identity[key]]
         if different:
-            said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
+            differences = "; ".join(
+                f"{key} {begun.get(key)!r} there, {json_identity[key]!r} asked for" for key in different
+            )
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
             fix = f"`tepo data regrade {folder}`" if graded else "choose another folder, or move this one away"
-            raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
+            raise UserError(f"the folder holds another evaluation: {differences}", where=str(folder), fix=fix)
     result = read_result(folder, task.benchmark) if (folder / SAMPLES).is_file() else None
     if result is None:
         write_json(path, dict(identity))

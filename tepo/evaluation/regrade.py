@@ -46,11 +46,11 @@ def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store).
     Raises UserError when there are none, and where one lies in a run that links lead out of."""
     above = (RunFolder(path) for path in (folder, *folder.absolute().parents[:2]))
-    own = next((run for run in above if run.started()), None)
-    for run in runs(folder) if own is None else [own]:  # all of them before the first is graded
+    enclosing_run = next((run for run in above if run.started()), None)
+    for run in runs(folder) if enclosing_run is None else [enclosing_run]:  # all of them before the first is graded
         run.opened  # noqa: B018
-    found = folder.rglob(RESULT) if folder.is_dir() else ()
-    finished = sorted(path.parent for path in found if (path.parent / SAMPLES).is_file())
+    result_files = folder.rglob(RESULT) if folder.is_dir() else ()
+    finished = sorted(path.parent for path in result_files if (path.parent / SAMPLES).is_file())
     for path in finished:
         RunFolder.of_evaluation(path).opened  # noqa: B018
     if not finished:

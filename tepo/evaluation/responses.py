@@ -60,22 +60,27 @@ class Prompts:
 
 def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Prompts:
     """Problems of a benchmark, `benchmark.samples` responses to each."""
-    asked = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking)
+    prompts = encode_prompts(
+        problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+    )
     stem = benchmark.name.partition(":")[0]
     keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
     params = SamplingParams(
-        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens, stop=asked.stop
+        n=benchmark.samples,
+        temperature=benchmark.temperature,
+        max_new_tokens=benchmark.max_new_tokens,
+        stop=prompts.stop,
     )
-    return Prompts(benchmark, problems, asked.tokens, keys, params)
+    return Prompts(benchmark, problems, prompts.tokens, keys, params)
 
 
 def sample_rows(
     benchmark: Benchmark, problems: Sequence[Problem], tools: Tools, settings: Settings
 ) -> list[dict[str, Any]]:
     """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
-    asked = ask(benchmark, problems, tools.tokenizer, settings)
-    groups = tools.sampler.sample(asked.prompts, asked.keys, asked.params)
-    return graded_rows(asked, dict(enumerate(groups)), tools.tokenizer, tools.grader)
+    prompts = ask(benchmark, problems, tools.tokenizer, settings)
+    groups = tools.sampler.sample(prompts.prompts, prompts.keys, prompts.params)
+    return graded_rows(prompts, dict(enumerate(groups)), tools.tokenizer, tools.grader)
 
 
 def graded_rows(
@@ -91,7 +96,7 @@ def graded_rows(
         [asked.problems[owner].id for owner in owners],
         [(asked.problems[owner].answer, text) for owner, text in zip(owners, texts, strict=True)],
     )
-    shown = dict(zip(groups, tokenizer.batch_decode([asked.prompts[index] for index in groups]), strict=True))
+    prompt_texts = dict(zip(groups, tokenizer.batch_decode([asked.prompts[index] for index in groups]), strict=True))
     rows = []
     for index, (owner, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
         problem = asked.problems[owner]
@@ -99,7 +104,7 @@ def graded_rows(
             "problem": problem.id,
             "sample": index % benchmark.samples,
             "family": problem.family,
-            "prompt": shown[owner],
+            "prompt": prompt_texts[owner],
             "gold": problem.answer,
             "response": text,
             "extracted": verdict.extracted,

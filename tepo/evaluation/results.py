@@ -51,21 +51,31 @@ def read_result(folder: Path, benchmark: Benchmark | None = None) -> Result | No
     or where the samples are gone: its numbers would be anybody's."""
     from tepo.store.samples_file import read_table
 
-    said = load_result(folder)
-    if said is None:
+    stored_result = load_result(folder)
+    if stored_result is None:
         return None
     read_right_answers(folder)
-    found = conclude(said.benchmark, benchmark, read_table(folder / SAMPLES), said.grader, said.task)
+    computed_result = conclude(
+        stored_result.benchmark, benchmark, read_table(folder / SAMPLES), stored_result.grader, stored_result.task
+    )
     # intervals are computed anew: an earlier version may have had another formula
-    pairs: list[tuple[str, float | None, float | None]] = [("accuracy", said.accuracy, found.accuracy)]
-    for prefix, ours, theirs in [
-        ("", said.scores, found.scores),
-        *((f"{name} ", said.subsets.get(name, {}), scores) for name, scores in found.subsets.items()),
+    pairs: list[tuple[str, float | None, float | None]] = [
+        ("accuracy", stored_result.accuracy, computed_result.accuracy)
+    ]
+    for prefix, stored_scores, computed_scores in [
+        ("", stored_result.scores, computed_result.scores),
+        *(
+            (f"{name} ", stored_result.subsets.get(name, {}), scores)
+            for name, scores in computed_result.subsets.items()
+        ),
     ]:
-        pairs += [(f"{prefix}{name}", ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
-    for name, one, other in pairs:
-        if one is None or other is None or abs(one - other) > _ROUNDING:
-            what = f"the result says {name} {one}, and its samples give {other}"
+        pairs += [
+            (f"{prefix}{name}", stored_scores.get(name), computed_scores.get(name))
+            for name in sorted({*stored_scores, *computed_scores})
+        ]
+    for name, stored_score, computed_score in pairs:
+        if stored_score is None or computed_score is None or abs(stored_score - computed_score) > _ROUNDING:
+            what = f"the result says {name} {stored_score}, and its samples give {computed_score}"
             fix = f"`tepo data regrade {folder}` computes it anew, or move the folder away and measure it anew"
             raise UserError(what, where=str(folder / RESULT), fix=fix)
-    return found
+    return computed_result

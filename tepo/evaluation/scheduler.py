@@ -55,9 +55,9 @@ def sample_all(benchmarks: Sequence[BenchmarkQueue], sampler: Sampler) -> Genera
     try:
         while True:
             while rows < (sampler.side_by_side or 1) and (
-                left := [place for place, one in enumerate(benchmarks) if one.units]
+                places := [place for place, benchmark in enumerate(benchmarks) if benchmark.units]
             ):
-                place = max(left, key=lambda place: benchmarks[place].cost)  # whose next is expected to take longest
+                place = max(places, key=lambda place: benchmarks[place].cost)  # whose next is expected to take longest
                 longest, unit = benchmarks[place], SampledUnit(place, benchmarks[place].units.popleft())
                 jobs = [
                     Job(first[place] + index, longest.prompts[index], longest.keys[index], params=longest.params)

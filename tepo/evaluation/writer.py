@@ -53,14 +53,14 @@ class Unfinished:
     def left(self, size: int) -> BenchmarkQueue:
         """Problems that are left to sample, in units of `size` problems; one that is not stored completely is sampled
         again."""
-        asked, ids = self.asked, [problem.id for problem in self.asked.problems]
+        prompts, ids = self.asked, [problem.id for problem in self.asked.problems]
         starts = range(0, len(ids), size)
         units = deque(
             range(start, min(start + size, len(ids)))
             for start in starts
             if not self.stored.issuperset(ids[start : start + size])
         )
-        return BenchmarkQueue(asked.prompts, asked.keys, asked.params, units)
+        return BenchmarkQueue(prompts.prompts, prompts.keys, prompts.params, units)
 
     def store(self, units: Sequence[SampledUnit], tokenizer: Any) -> None:
         """Grade what was sampled and store it as one part."""
@@ -91,8 +91,8 @@ class ResultWriter:
         self.thread, self.writes = ThreadPoolExecutor(1), list[Future[None]]()
         self.waiting: list[SampledUnit] = []
         self.since = time.monotonic()
-        for one in begun:
-            self.writes.append(self.thread.submit(self._report, one))
+        for evaluation in begun:
+            self.writes.append(self.thread.submit(self._report, evaluation))
 
     def add(self, units: Sequence[SampledUnit]) -> None:
         """Add units that have ended. Raises the error of an earlier one that could not be stored."""
@@ -117,8 +117,8 @@ class ResultWriter:
 
     def _write(self, units: Sequence[SampledUnit]) -> None:
         for index, begun in enumerate(self.begun):
-            if own := [unit for unit in units if unit.benchmark == index]:
-                begun.store(own, self.tokenizer)
+            if own_units := [unit for unit in units if unit.benchmark == index]:
+                begun.store(own_units, self.tokenizer)
                 self._report(begun)
 
     def _report(self, begun: Unfinished) -> None:

@@ -50,26 +50,26 @@ def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
         else:
             first = builder.operator("+" if times > 0 else "-", first, size)
     assert first is not None  # J has a gradient, and so a part that is no number
-    found = [Addend(1.0, first, "actor/pg_loss")]
+    terms = [Addend(1.0, first, "actor/pg_loss")]
     for times, node in others:
         factor, rest = factored(node, builder)
         if rest is not None:
-            found.append(Addend(times * factor, rest, _metric(rest, kl)))
-    return found
+            terms.append(Addend(times * factor, rest, _metric(rest, kl)))
+    return terms
 
 
 def clips(policy: Node, weight: Node | None) -> list[Clip]:
     """The clips of the policy term; one within the weight `v` holds no ratio."""
     nodes = _down(policy, {weight.number} if weight else set())
     minima = [node for node in nodes if node.op == "min"]
-    found = []
+    policy_clips = []
     for node in nodes:
         if node.op == "clip" and node.args[0].loss:
             sides = [(outer, [part for part in outer.args if node in part.below()]) for outer in minima]
             outer, side = next(((outer, parts[0]) for outer, parts in sides if len(parts) == 1), (None, None))
             others = tuple(part for part in outer.args if part is not side) if outer else ()
-            found.append(Clip(node.args[0], node, side, others))
-    return found
+            policy_clips.append(Clip(node.args[0], node, side, others))
+    return policy_clips
 
 
 _SUMS, _PRODUCTS = ("+", "-", "neg"), ("*", "/", "number")
@@ -88,19 +88,22 @@ def _parts(root: Node) -> list[tuple[float, Node]]:
 
 def factored(root: Node, builder: Builder) -> tuple[float, Node | None]:
     """A node as a number times the rest; None for nothing but a number."""
-    made: dict[int, tuple[float, Node | None]] = {}
+    factors: dict[int, tuple[float, Node | None]] = {}
     for node in below([root], {node.number for node in root.below() if node.op not in _PRODUCTS}):
-        made[node.number] = 1.0, node
+        factors[node.number] = 1.0, node
         if node.op == "number":
-            made[node.number] = float(node.value or 0), None
+            factors[node.number] = float(node.value or 0), None
         elif node.op == "/":
-            factor, rest = made[node.args[0].number]
+            factor, rest = factors[node.args[0].number]
             if rest:
-                made[node.number] = factor, builder.operator("/", rest, node.args[1])
+                factors[node.number] = factor, builder.operator("/", rest, node.args[1])
         elif node.op == "*":
-            (first, one), (second, other) = (made[part.number] for part in node.args)
-            made[node.number] = first * second, builder.operator("*", one, other) if one and other else one or other
-    return made[root.number]
+            (first, left), (second, right) = (factors[part.number] for part in node.args)
+            factors[node.number] = (
+                first * second,
+                builder.operator("*", left, right) if left and right else left or right,
+            )
+    return factors[root.number]
 
 
 def _metric(node: Node, kl: Node | None) -> str:
@@ -117,12 +120,12 @@ def _read(node: Node) -> set[str]:
 
 def _down(root: Node, leaves: set[int]) -> list[Node]:
     """A node and what it is a number of, but for what is below the leaves."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
         stops = node.condition or node.number in leaves or node.stage
-        if node.number not in found and node.number not in leaves:
-            found[node.number] = node
+        if node.number not in nodes and node.number not in leaves:
+            nodes[node.number] = node
             waiting += () if stops else node.args
-    return list(found.values())
+    return list(nodes.values())

@@ -88,18 +88,20 @@ class Builder:
     def handing(self, root: Node, handed: Node) -> dict[int, Node]:
         """The same graph where one node is given: the value that the rollout hands over. By the number that it had."""
         per = handed.per if handed.per == "response" else "token"
-        given = self._add("given", (), handed.place, value=HANDED, per=per, loss=True)
+        leaf = self._add("given", (), handed.place, value=HANDED, per=per, loss=True)
         if handed.condition:  # it is handed over as 0 or 1
-            given = self.operator("!=", given, self.number(0, handed.place))
-        made = {handed.number: given}
+            leaf = self.operator("!=", leaf, self.number(0, handed.place))
+        new_nodes = {handed.number: leaf}
         for node in root.below():
-            args = tuple(made[part.number] for part in node.args)
-            if node.number in made:
+            args = tuple(new_nodes[part.number] for part in node.args)
+            if node.number in new_nodes:
                 continue
             make = self._call if node.function else self._operator
             same = args == node.args
-            made[node.number] = node if same else make(node.op, args, [part.place for part in node.args], node.place)
-        return made
+            new_nodes[node.number] = (
+                node if same else make(node.op, args, [part.place for part in node.args], node.place)
+            )
+        return new_nodes
 
     def operator(self, op: str, *args: Node) -> Node:
         """The node of an operator between nodes."""
@@ -154,9 +156,9 @@ class Builder:
             raise place.error(f"{name} is a function", f"{name}(…)")
         if name not in GIVEN:
             raise place.unknown("name", name, [*GIVEN, *self.lines, *self.constants])
-        given = GIVEN[name]
-        stages = {"rollout": given.stage == "rollout", "loss": given.stage == "loss"}
-        return self._add("given", (), place, name, per=given.per, gradient=given.gradient, **stages)
+        entry = GIVEN[name]
+        stages = {"rollout": entry.stage == "rollout", "loss": entry.stage == "loss"}
+        return self._add("given", (), place, name, per=entry.per, gradient=entry.gradient, **stages)
 
     def _per(self, args: tuple[Node, ...], place: Place) -> Per:
         pers = {part.per for part in args} - {""}
@@ -187,19 +189,19 @@ class Builder:
     def _folded(self, op: str, args: tuple[Node, ...], place: Place) -> Node:
         """The number that an operator or a function makes of numbers."""
         try:
-            made = {**OPERATORS, **FOLDED}[op](*(float(part.value or 0) for part in args))
+            number = {**OPERATORS, **FOLDED}[op](*(float(part.value or 0) for part in args))
         except (ValueError, OverflowError, ZeroDivisionError):
-            made = math.nan
-        if not isinstance(made, int | float) or not math.isfinite(made):
+            number = math.nan
+        if not isinstance(number, int | float) or not math.isfinite(number):
             raise place.error("no number")
-        return self.number(float(made), place)
+        return self.number(float(number), place)
 
     def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
         function = self.functions[name]
         self.read |= {function.file} - {""}
         if not function.least <= len(args) <= function.most:
-            wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
-            raise place.error(f"{name} takes {wanted} arguments, not {len(args)}", function.doc)
+            arity = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
+            raise place.error(f"{name} takes {arity} arguments, not {len(args)}", function.doc)
         for part, here, word in zip(args, places, [*function.takes, *function.takes[-1:] * len(args)], strict=False):
             self._check(name, part, here, word.rstrip("?*"))
             if function.stage == "rollout" and (ofloss := next((node for node in part.below() if node.loss), None)):
@@ -214,8 +216,8 @@ class Builder:
         if name in FOLDED and all(part.op == "number" for part in args):
             return self._folded(name, args, place)
         condition = function.gives == "condition"
-        given = "token" if condition else function.gives
-        per = self._per(args, place) if given == "same" else given
+        domain = "token" if condition else function.gives
+        per = self._per(args, place) if domain == "same" else domain
         return self._computed(name, args, place, per, condition)
 
     def _check(self, name: str, part: Node, place: Place, word: str) -> None:
@@ -228,9 +230,9 @@ class Builder:
         if word == "share" and not 0 <= float(part.value or 0) <= 1:
             raise place.error(f"{name} wants a share from 0 to 1 here, not {part.value:g}", "0.2 for a fifth")
         if word in _ACCEPTED and part.per not in _ACCEPTED[word]:
-            wanted = WORDS[_ACCEPTED[word][0]].replace("one per", "one value per")
+            domain = WORDS[_ACCEPTED[word][0]].replace("one per", "one value per")
             fix = "R_k, weight_k" if word == "named" else _FIXES.get((word, part.per), "")
-            raise place.error(f"{name} wants {wanted} here, and this is {has}", fix)
+            raise place.error(f"{name} wants {domain} here, and this is {has}", fix)
         if word == "all" and part.per != "token" and part.spelled != "responses":
             fix = f"{name}(tokens(…)) or {name}(responses(…)): these are two numbers"
             raise place.error(f"{name} of {has}: a mean over what?", fix if part.per == "response" else "")

@@ -28,7 +28,7 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     **FOLDED,
     "/": _quotient,
     "~": operator.not_,
-    "where": lambda condition, one, other: one if condition else other,
+    "where": lambda condition, then, other: then if condition else other,
     "log": lambda x: math.log(x) if x else -math.inf,
     "tokens": lambda x: x,
     "responses": lambda x: x,
@@ -38,27 +38,27 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
 @cache
 def _points() -> tuple[Point, ...]:
     """Lengths, positions and sizes of mini-batches, at their ends and between."""
-    found: list[Point] = []
+    points: list[Point] = []
     for limit in (1, 2, 8, 4096):
         for length in {1, 2, 3, 4, 5, 6, limit // 2, limit - 1, limit} & set(range(1, limit + 1)):
             for place in {1, 2, 3, length - 1, length} & set(range(1, length + 1)):
                 for number in (1, 2, 3, 16):
                     for tokens in {length + number - 1, number * limit}:
-                        found += [
+                        points += [
                             {"N": tokens, "B": number, "T": length, "L": limit, "t": place, "finished": end}
                             for end in (0, 1)
                         ]
-    return tuple(found)
+    return tuple(points)
 
 
 def _counted(root: Node, names: tuple[str, ...] = _COUNTS) -> set[int]:
     """The numbers of the nodes that are made of these counts and of constants alone."""
-    found = set[int]()
+    numbers = set[int]()
     for node in root.below():
-        known = node.op == "number" or (node.op == "given" and node.value in names) or node.op in _COMPUTED
-        if known and all(part.number in found for part in node.args):
-            found.add(node.number)
-    return found
+        countable = node.op == "number" or (node.op == "given" and node.value in names) or node.op in _COMPUTED
+        if countable and all(part.number in numbers for part in node.args):
+            numbers.add(node.number)
+    return numbers
 
 
 def _values(node: Node, finished: bool = False) -> Iterator[tuple[float, str]]:
@@ -80,12 +80,12 @@ def _value(node: Node, args: list[float], point: Point) -> float:
     if any(value != value for value in args):
         return math.nan
     try:
-        made = _COMPUTED[node.op](*args)
+        number = _COMPUTED[node.op](*args)
     except ZeroDivisionError:  # 0 to a power below 0
         return math.inf
     except (ValueError, OverflowError):
         return math.nan
-    return math.nan if isinstance(made, complex) else float(made)
+    return math.nan if isinstance(number, complex) else float(number)
 
 
 def check_weight(average: Node) -> None:
@@ -102,12 +102,12 @@ def check_defined(root: Node, finished: bool) -> None:
     """Raise UserError where a part that is made of counts is no finite number, or divides as 0. finished: responses
     that were cut are left out."""
     counted = _counted(root)
-    seen, waiting = set[tuple[int, bool]](), [(root, False)]
+    visits, waiting = set[tuple[int, bool]](), [(root, False)]
     while waiting:
         node, chosen = waiting.pop()
-        if (node.number, chosen) in seen or (chosen and node.number in counted):
+        if (node.number, chosen) in visits or (chosen and node.number in counted):
             continue
-        seen.add((node.number, chosen))
+        visits.add((node.number, chosen))
         if node.number in counted:
             _check_values(node, math.isfinite, "{} is {:g}", finished)
             continue

@@ -26,14 +26,14 @@ _GIVES = ("token", "response", "condition", "number", "same")
 def functions_of(files: Mapping[str, str]) -> dict[str, Function]:
     """The functions of files (name -> text). Raises UserError, with its line, for what cannot be declared, and for a
     name that is there already."""
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for file, text in files.items():
-        for name, made in _of_file(file, text).items():
-            if name in found:
-                what = f"{name} is declared in {found[name].file}:{found[name].line} too"
-                raise UserError(what, where=f"{file}:{made.line}", fix="give one of them a name of its own")
-            found[name] = made
-    return found
+        for name, function in _of_file(file, text).items():
+            if name in functions:
+                what = f"{name} is declared in {functions[name].file}:{functions[name].line} too"
+                raise UserError(what, where=f"{file}:{function.line}", fix="give one of them a name of its own")
+            functions[name] = function
+    return functions
 
 
 @lru_cache(maxsize=256)
@@ -43,16 +43,16 @@ def _of_file(file: str, text: str) -> Mapping[str, Function]:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         what, line = getattr(error, "msg", None) or error, getattr(error, "lineno", None) or 1
         raise UserError(f"not valid Python: {what}", where=f"{file}:{line}", fix=SHAPE) from None
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if ast.unparse(called).rpartition(".")[2] == "function":
-                    found |= {node.name: _declared(node, decorator, file, text)}
-    if not found:
+                    functions |= {node.name: _declared(node, decorator, file, text)}
+    if not functions:
         raise UserError("the file declares no function", where=file, fix=SHAPE)
-    return found
+    return functions
 
 
 def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) -> Function:
@@ -61,16 +61,16 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
     def wrong(what: str, fix: str = SHAPE) -> UserError:
         return UserError(f"the function {name} {what}", where=f"{file}:{node.lineno}", fix=fix)
 
-    def check(word: str, known: Iterable[str]) -> None:
-        if word not in known:
-            raise unknown_name(f"word for what {name} takes or gives", word, known, where=f"{file}:{node.lineno}")
+    def check(word: str, choices: Iterable[str]) -> None:
+        if word not in choices:
+            raise unknown_name(f"word for what {name} takes or gives", word, choices, where=f"{file}:{node.lineno}")
 
     named = {word.arg: getattr(word.value, "value", None) for word in getattr(decorator, "keywords", ())}
     takes, gives = named.get("takes"), named.get("gives")
     if set(named) != {"takes", "gives"} or not isinstance(takes, str) or not isinstance(gives, str):
         raise wrong("does not say what it takes and gives, in plain text")
-    for known, what in ((GIVEN, "a given value"), (FUNCTIONS, "a shipped function")):
-        if name in known:
+    for names, what in ((GIVEN, "a given value"), (FUNCTIONS, "a shipped function")):
+        if name in names:
             raise wrong(f"has the name of {what}", "give it a name of its own")
     if not name.isascii() or name.endswith(("_t", "_k")):
         raise wrong("has a name that cannot be", "letters, digits and _ of ASCII, without _t or _k as its end")
@@ -91,8 +91,8 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
         raise wrong("gives a number of its micro-batch", "a name that ends with _b or _r looks at everything")
     if gives == "same" and stage == "mini-batch":
         raise wrong("is of the mini-batch, and gives `same`", "token, condition or number")
-    given = [*node.args.posonlyargs, *node.args.args]
-    least, most = len(given) - len(node.args.defaults), len(given) if not node.args.vararg else len(words) + 1
+    parameters = [*node.args.posonlyargs, *node.args.args]
+    least, most = len(parameters) - len(node.args.defaults), len(parameters) if not node.args.vararg else len(words) + 1
     if None in node.args.kw_defaults or not least <= optional.count(False) + 1 <= len(words) + 1 <= most:
         has = ast.unparse(node.args)
         raise wrong(f'takes "{takes}", and has the arguments ({has})', "the layout first, then these")

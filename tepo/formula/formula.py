@@ -137,18 +137,18 @@ class Formula:
     def without(self, *terms: str) -> tuple[Self, str, float]:
         """The formula without the first summand of J that is a number times one of these expressions, with the
         expression and the number; the expression is empty where there is none. A sum within another line stays."""
-        wanted = {self._builder.expression("J", text): text for text in terms}
-        kept, found = "", ("", 0.0)
+        targets = {self._builder.expression("J", text): text for text in terms}
+        line, summand = "", ("", 0.0)
         for sign, part in summands(parse(Place("J", self._builder.lines["J"]))):
             text = ast.unparse(part)
             number, rest = factored(self._builder.expression("J", text), self._builder)
-            if rest in wanted and not found[0]:
-                found = wanted[rest], sign * number
+            if rest in targets and not summand[0]:
+                summand = targets[rest], sign * number
             else:
-                kept += f" {'+' if sign > 0 else '-'} ({text})"
-        if not found[0]:
-            return self, *found
-        return replace(self, lines={**self.lines, "J": kept.removeprefix(" + ")}, own=frozenset()), *found
+                line += f" {'+' if sign > 0 else '-'} ({text})"
+        if not summand[0]:
+            return self, *summand
+        return replace(self, lines={**self.lines, "J": line.removeprefix(" + ")}, own=frozenset()), *summand
 
     @cached_property
     def digest(self) -> str:
@@ -201,9 +201,9 @@ class Formula:
         if name.isidentifier() and name not in (*AVERAGES, *GIVEN, *self.constants):
             place = Place("average", name, 0, len(name), self._where("average"))
             raise place.unknown("average", name, (*AVERAGES, GROUPS))
-        made = self._builder.expression("average", AVERAGES.get(name, name))
-        check_weight(made)
-        return made
+        weight = self._builder.expression("average", AVERAGES.get(name, name))
+        check_weight(weight)
+        return weight
 
     @cached_property
     def planned(self) -> list[Node]:
@@ -215,9 +215,9 @@ class Formula:
         """The nodes of the loss, and of each the values that nothing reads after it."""
         planned, roots = {node.number for node in self.planned}, [part.node for part in self._addends]
         steps = below(roots, planned)
-        wanted = [*roots, *self._watched.values(), *(node for clip in self._clips for node in clip.nodes)]
-        kept = planned | {node.number for node in wanted}
-        last = {part.number: node.number for node in steps for part in node.args if part.number not in kept}
+        outputs = [*roots, *self._watched.values(), *(node for clip in self._clips for node in clip.nodes)]
+        kept_numbers = planned | {node.number for node in outputs}
+        last = {part.number: node.number for node in steps for part in node.args if part.number not in kept_numbers}
         spent: dict[int, list[int]] = {node.number: [] for node in steps}
         for number, at in last.items():
             spent[at].append(number)
@@ -227,8 +227,8 @@ class Formula:
     def _line(self, name: str) -> Node | None:
         """The node of a line that the loss computes; None without one, and for a number."""
         node = self.nodes.get(name)
-        made = self._handing.get(node.number) if node else None
-        return made if made and made.op != "number" else None
+        loss_node = self._handing.get(node.number) if node else None
+        return loss_node if loss_node and loss_node.op != "number" else None
 
     @cached_property
     def _addends(self) -> list[Addend]:
@@ -243,8 +243,8 @@ class Formula:
         """Nodes whose values are wanted after the loss, by what they are called."""
         lines = {name: self._line(name) for name in ("A", "w", "v", "M", "kl")}
         roots, planned = [part.node for part in self._addends], {node.number for node in self.planned}
-        there = {node.number for node in below(roots, planned)}
-        return {name: node for name, node in lines.items() if node and node.number in there}
+        numbers = {node.number for node in below(roots, planned)}
+        return {name: node for name, node in lines.items() if node and node.number in numbers}
 
     @cached_property
     def clip(self) -> Bounds | None:

@@ -70,16 +70,16 @@ class Node:
 
 def below(roots: Sequence[Node], leaves: Collection[int] = ()) -> list[Node]:
     """Nodes and all that they are made of, arguments first; nothing below the leaves, which are numbers of nodes."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     waiting = [(root, False) for root in reversed(roots)]
     while waiting:
         node, ready = waiting.pop()
         if ready:
-            found[node.number] = node
-        elif node.number not in found:
+            nodes[node.number] = node
+        elif node.number not in nodes:
             waiting.append((node, True))
             waiting += [(part, False) for part in reversed(node.args) if node.number not in leaves]
-    return list(found.values())
+    return list(nodes.values())
 
 
 def given_names(roots: Sequence[Node]) -> set[str]:

@@ -66,8 +66,8 @@ class Row:
     @property
     def year(self) -> int | None:
         """The year of its paper, by `about` or by that of the row that it is like."""
-        if found := _YEAR.search(self.about):
-            return int(found[2] or f"20{found[1]}")
+        if match := _YEAR.search(self.about):
+            return int(match[2] or f"20{match[1]}")
         return self.base.year if self.base else None
 
     @cached_property
@@ -105,14 +105,14 @@ class Row:
             elif name in lines or (isinstance(value, str) and name.isidentifier() and not _is_number(value)):
                 lines[name] = str(value)
             else:
-                known = [*constants, *lines, "average", "keep", "functions"]
-                raise Place(name, where, 10, 10 + len(name)).unknown("name of the formula", name, known)
+                choices = [*constants, *lines, "average", "keep", "functions"]
+                raise Place(name, where, 10, 10 + len(name)).unknown("name of the formula", name, choices)
         _ = self.formula  # all that it names is read; of what is inherited now, some may fall away
-        own = {*changes, *added} - {"average", "keep", "functions"}
+        own_names = {*changes, *added} - {"average", "keep", "functions"}
         where_ = dict(self.where) | {name: f"objective.{name}" for name in changes}
         where_ |= dict.fromkeys(added, "objective.functions")
-        kept = replace(self, average=average, keep=keep, own=frozenset(own), where=where_)
-        return replace(kept, lines=lines, constants=constants, functions={**self.functions, **added})
+        row = replace(self, average=average, keep=keep, own=frozenset(own_names), where=where_)
+        return replace(row, lines=lines, constants=constants, functions={**self.functions, **added})
 
     def with_exact_kl(self) -> "Row":
         """The row with the exact KL over the vocabulary in its line `kl`, where that is k3 of the sampled token."""
@@ -128,15 +128,15 @@ def names() -> list[str]:
 def labels() -> dict[str, str]:
     """What studies call an objective in their rows, where they set nothing else in it, for advice to somebody who types
     what a table prints. A study that cannot be read has none."""
-    found: dict[str, str] = {}
+    objectives: dict[str, str] = {}
     for path in (*paths.files("experiments").values(), *paths.files("ablations").values()):
         with suppress(UserError):
             rows = load(path).data.get("rows")
             for row in rows if isinstance(rows, list) else ():
                 if isinstance(row, Mapping) and {"label", "objective"} <= row.keys() and "overrides" not in row:
-                    found.setdefault(str(row["label"]), str(row["objective"]))
-    known = names()
-    return {label: name for label, name in found.items() if name in known}
+                    objectives.setdefault(str(row["label"]), str(row["objective"]))
+    known_names = names()
+    return {label: name for label, name in objectives.items() if name in known_names}
 
 
 def load_row(source: str | Path, changes: Mapping[str, Any] | None = None) -> Row:
@@ -151,20 +151,20 @@ def load_row(source: str | Path, changes: Mapping[str, Any] | None = None) -> Ro
 def row_of(mapping: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Row:
     """The row of a mapping like a file of one, or like the objective in the configuration of a run, which has a
     `name`."""
-    given = dict(mapping)
-    name = str(given.pop("name", "") or "custom")
-    row = replace(_row(given, Location(lambda _: f"objective {name}"), Path("custom"), ()), name=name)
+    entries = dict(mapping)
+    name = str(entries.pop("name", "") or "custom")
+    row = replace(_row(entries, Location(lambda _: f"objective {name}"), Path("custom"), ()), name=name)
     return row.changed(changes) if changes else row
 
 
 def present_row(name: str) -> Row | None:
     """The row that a name stands for today; None where it stands for none that can be read, as after a run of it."""
     try:
-        found = load_row(name) if name in names() else None
-        _ = found and found.formula
+        row = load_row(name) if name in names() else None
+        _ = row and row.formula
     except UserError:
         return None
-    return found
+    return row
 
 
 def kept_row(objective: Mapping[str, Any], run: Path) -> Row:
@@ -210,66 +210,68 @@ def _inherited(like: Any, path: Path, at: Location) -> Path | str:
     return beside if beside.is_file() else like
 
 
-def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, ...]) -> Row:
-    for key in given:
+def _row(entries: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, ...]) -> Row:
+    for key in entries:
         if key not in KEYS:
             raise at.at(str(key)).unknown("key of an objective", key, KEYS)
-    like = given.get("like") or ""
-    lines, constants = _lines(given, at.at("formula")), _constants(given, at.at("constants"))
+    like = entries.get("like") or ""
+    lines, constants = _lines(entries, at.at("formula")), _constants(entries, at.at("constants"))
     base = _read(_inherited(like, path, at.at("like")), chain) if like else None
-    named = given.get("functions")
+    named = entries.get("functions")
     files = {} if named is None else read_function_files(named, path.parent, at.at("functions"))
-    own = frozenset({*lines, *constants, *files})
+    own_names = frozenset({*lines, *constants, *files})
     where = {name: str(at.at("formula", name)) for name in lines}
     where |= {name: str(at.at("constants", name)) for name in constants} | {"": str(at)}
-    where |= {key: str(at.at(key)) for key in ("average", "keep") if key in given}
+    where |= {key: str(at.at(key)) for key in ("average", "keep") if key in entries}
     where |= dict.fromkeys(files, str(at.at("functions")))
-    average = str(given.get("average", base.average if base else "tokens"))
-    keep = str(given.get("keep", base.keep if base else ""))
-    departs = given.get("departs", [])
+    average = str(entries.get("average", base.average if base else "tokens"))
+    keep = str(entries.get("keep", base.keep if base else ""))
+    departs = entries.get("departs", [])
     if not isinstance(departs, list) or not all(isinstance(text, str) for text in departs):
         raise at.at("departs").error("a list of sentences", 'departs: ["what the paper prints; what is here"]')
     if base:
         inherited = {name: text for name, text in base.lines.items() if name not in constants}
-        kept = {name: one for name, one in base.constants.items() if name not in lines}
-        lines, constants, where = inherited | lines, kept | constants, dict(base.where) | where
+        base_constants = {name: constant for name, constant in base.constants.items() if name not in lines}
+        lines, constants, where = inherited | lines, base_constants | constants, dict(base.where) | where
         files = {**base.functions, **files}
-    about, idea = str(given.get("about", "")), str(given.get("idea", ""))
+    about, idea = str(entries.get("about", "")), str(entries.get("idea", ""))
     if idea and idea not in IDEAS:
         raise at.at("idea").unknown("idea", idea, IDEAS)
-    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base, files, idea)
+    return Row(
+        path.stem, about, like, lines, constants, average, keep, tuple(departs), own_names, where, base, files, idea
+    )
 
 
 def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
     """The lines of the formula. Raises UserError for the traps of YAML."""
-    given = row.get("formula", {})
-    if not isinstance(given, Mapping):
+    expressions = row.get("formula", {})
+    if not isinstance(expressions, Mapping):
         raise at.error("the formula is a mapping of names to expressions", "formula: and below it lines `J: …`")
     line = before = ""
-    for name, text in given.items():
+    for name, text in expressions.items():
         if text is None and before.count("(") > before.count(")"):  # {J: min(w*A, b)}
-            whole = ", ".join([before, *(str(key) for key, rest in given.items() if rest is None)])
+            whole = ", ".join([before, *(str(key) for key, rest in expressions.items() if rest is None)])
             place = Place(line, whole, len(before), len(before) + 1, str(at.at(line)))
             raise place.error("YAML splits at this comma within {…}", f'quotes: {line}: "{whole}"')
         if text is None or isinstance(text, bool) or not isinstance(text, str | int | float):
             fix = "write one, in quotes where YAML reads it otherwise"
             raise at.at(str(name)).error(f"{name} is no expression", fix)
         line, before = str(name), str(text)
-    written = {name: text.text if isinstance(text, WrittenNumber) else text for name, text in given.items()}
+    written = {name: text.text if isinstance(text, WrittenNumber) else text for name, text in expressions.items()}
     return {str(name): str(text) for name, text in written.items()}
 
 
 def _constants(row: Mapping[str, Any], at: Location) -> dict[str, Constant]:
-    given = row.get("constants", {})
-    if not isinstance(given, Mapping):
+    entries = row.get("constants", {})
+    if not isinstance(entries, Mapping):
         raise at.error("constants are a mapping of names to numbers", "beta: {value: 0.001, source: …}")
-    found = {}
-    for name, written in given.items():
+    constants = {}
+    for name, written in entries.items():
         place, parts = at.at(str(name)), written if isinstance(written, Mapping) else {"value": written}
         if extra := set(parts) - {"value", "source"}:
             raise place.unknown("key of a constant", min(map(str, extra)), ("value", "source"))
-        found[str(name)] = Constant(_number(parts.get("value"), str(place)), str(parts.get("source", "")))
-    return found
+        constants[str(name)] = Constant(_number(parts.get("value"), str(place)), str(parts.get("source", "")))
+    return constants
 
 
 def _is_number(text: str) -> bool:
@@ -294,14 +296,14 @@ def _number(value: Any, where: str) -> float:
 def changed_lines(row: Row, base: Row) -> dict[str, tuple[str, str]]:
     """Each line, constant, average and filter that two rows do not share, by its name, as a person writes it: that of
     the row, and that of the other one; empty where it is not read."""
-    here, there = _read_by(row), _read_by(base)
-    both = {name: (here.get(name, ""), there.get(name, "")) for name in here | there}
+    row_texts, base_texts = _read_by(row), _read_by(base)
+    both = {name: (row_texts.get(name, ""), base_texts.get(name, "")) for name in row_texts | base_texts}
     return {name: (ours, theirs) for name, (ours, theirs) in both.items() if ours.split() != theirs.split()}
 
 
 def _read_by(row: Row) -> dict[str, str]:
     """The text of each line and constant that a row reads, of its average and of what it keeps."""
     read = row.formula.read
-    found = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
-    found |= {name: f"{name} = {constant.value:g}" for name, constant in row.constants.items() if name in read}
-    return found | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}
+    texts = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
+    texts |= {name: f"{name} = {constant.value:g}" for name, constant in row.constants.items() if name in read}
+    return texts | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}

@@ -47,8 +47,8 @@ class Place:
     def error(self, what: str, fix: str = "") -> UserError:
         """A mistake here, with a caret under the word."""
         width = max(self.end - self.start, 1)
-        shown = f"{self.line}: {what}\n  {self.text}\n  {' ' * self.start}{'^' * width}"
-        return UserError(shown, where=self.where, fix=fix)
+        message = f"{self.line}: {what}\n  {self.text}\n  {' ' * self.start}{'^' * width}"
+        return UserError(message, where=self.where, fix=fix)
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> UserError:
         """A name that there is not, with the nearest one."""

@@ -89,12 +89,12 @@ class Writer:
         at = At("i", "t" if sums or self.nodes[name].per == "token" else "")
         tree = parse(Place("", text))
         left = rf"{self.symbol(name, At())}(\theta)" if sums else self.symbol(name, at)
-        made, level = self._part(tree, at)
-        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub) and _letters(made) > _WIDEST:
+        right, level = self._part(tree, at)
+        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub) and _letters(right) > _WIDEST:
             end = " ".join(self._term(tree.right, at, isinstance(tree.op, ast.Sub)))
-            made = rf"{made.removesuffix(end)}\\ &\qquad {end}"
-        made = rf"\bigl[ {made} \bigr]" if sums and level == SUM else made
-        return f"{left} &= {sums} {made}" if sums else f"{left} &= {made}"
+            right = rf"{right.removesuffix(end)}\\ &\qquad {end}"
+        right = rf"\bigl[ {right} \bigr]" if sums and level == SUM else right
+        return f"{left} &= {sums} {right}" if sums else f"{left} &= {right}"
 
     def expression(self, text: str, at: At, least: int = SUM) -> str:
         """A text of the language, in brackets where it binds less tightly than `least`."""
@@ -108,8 +108,8 @@ class Writer:
             who = name.partition("_")[2]
             policy = rf"{{\mathrm{{{who}}}}}" if who else r"\theta"
             return rf"\log\pi_{policy}(y_{{{at.i},{at.t}}})"
-        known: Mapping[str, Any] = GIVEN if name in GIVEN else self.nodes
-        per = "" if name in ("G", "J") or name not in known else known[name].per
+        entries: Mapping[str, Any] = GIVEN if name in GIVEN else self.nodes
+        per = "" if name in ("G", "J") or name not in entries else entries[name].per
         indices = {"": [], "response": [at.i], "token": [at.i, at.t], "named": [at.i, "k"]}[per]
         indices = ["k"] if name == "weight_k" else indices
         head = _HEADS.get(name)
@@ -164,11 +164,11 @@ class Writer:
         if len(parts) == 1:
             return negative, *parts[0][:2]
         parts.sort(key=lambda part: not re.fullmatch(r"[\d.]+", part[0]))  # 4 A, not A 4
-        made = ""
+        product = ""
         for n, (text, level, _) in enumerate(parts):
             text = text if level > BIG or (level == BIG and n == len(parts) - 1) else _round(text)
-            made += (r" \cdot " if text[0].isdigit() else r"\, ") * bool(n) + text
-        return negative, made, BIG if parts[-1][1] == BIG else PRODUCT
+            product += (r" \cdot " if text[0].isdigit() else r"\, ") * bool(n) + text
+        return negative, product, BIG if parts[-1][1] == BIG else PRODUCT
 
     def _factors(self, tree: ast.expr, at: At, negative: bool) -> tuple[bool, list[tuple[str, int, ast.expr]]]:
         """A product: if it is negative, and its factors without signs, of which a fraction is one."""
@@ -180,8 +180,11 @@ class Writer:
                 negative, after = self._factors(right, at, negative)
                 return negative, before + after
             case ast.BinOp(op=ast.Div(), left=left, right=right):
-                (one, above, _), (other, below, _) = self._product(left, at, negative), self._product(right, at)
-                return one != other, [(rf"\frac{{{above}}}{{{below}}}", CALL, tree)]
+                (minus_above, above, _), (minus_below, below, _) = (
+                    self._product(left, at, negative),
+                    self._product(right, at),
+                )
+                return minus_above != minus_below, [(rf"\frac{{{above}}}{{{below}}}", CALL, tree)]
         return negative, [(*self._part(tree, at), tree)]
 
     def _holds(self, tree: ast.expr, at: At) -> str:
@@ -196,8 +199,8 @@ class Writer:
                 inside = self._condition(operand, at)
                 return r"\neg " + (inside if isinstance(operand, ast.Name) else _round(inside))
             case ast.BinOp(op=op, left=left, right=right):
-                mixed = [isinstance(one, ast.BinOp) and type(one.op) is not type(op) for one in (left, right)]
-                parts = [self._condition(one, at) for one in (left, right)]
+                mixed = [isinstance(side, ast.BinOp) and type(side.op) is not type(op) for side in (left, right)]
+                parts = [self._condition(side, at) for side in (left, right)]
                 parts = [_round(part) if other else part for part, other in zip(parts, mixed, strict=True)]
                 return (r" \wedge " if isinstance(op, ast.BitAnd) else r" \vee ").join(parts)
             case ast.Call(func=ast.Name(id=name), args=args) if name in _CHOSEN:
@@ -233,7 +236,7 @@ class Writer:
             case "comb":
                 return rf"\binom{{{self._written(x, at)}}}{{{self._written(args[1], at)}}}", CALL
             case "where":
-                then, other = (self._written(one, at) for one in args[1:])
+                then, other = (self._written(arg, at) for arg in args[1:])
                 rows = rf"{then} & \text{{if }} {self._condition(x, at)} \\[1ex] {other} & \text{{else}}"
                 return rf"\begin{{cases}} {rows} \end{{cases}}".replace(r"\frac", r"\dfrac"), BIG
             case "tokens" | "responses":
@@ -247,7 +250,7 @@ class Writer:
             case "max_i":
                 return rf"\max_{{{inner.t}}}" + _round(self._written(x, inner)), CALL
             case "cov_b":
-                parts = (f"{self._written(one, at)} - {self._over('mean_b', one, at)}" for one in args)
+                parts = (f"{self._written(arg, at)} - {self._over('mean_b', arg, at)}" for arg in args)
                 return "".join(map(_round, parts)), PRODUCT
             case "share_g" | "share_t":
                 inner = at.other(name == "share_g" and self._per(x) == "token")
@@ -257,7 +260,7 @@ class Writer:
                 inner = at.other(self._per(x) == "token")
                 return self._over("max_g", x, at, inner, rf",\, {inner.i} \ne {at.i}"), CALL
             case "sum_g" | "sum_gb" | "mean_g" if name != "mean_g" or len(args) > 1:
-                inner = at.other(any(self._per(one) == "token" for one in args))
+                inner = at.other(any(self._per(arg) == "token" for arg in args))
                 sums = rf"\sum_{{{self._places(name.partition('_')[2], inner, at)}}}"
                 if name != "mean_g":
                     return f"{sums} {self._written(x, inner, BIG)}", BIG
@@ -269,7 +272,7 @@ class Writer:
             return self._over(name, x, at), CALL
         named = {"log": r"\log", "min": r"\min", "max": r"\max", "tanh": r"\tanh", "k3": r"\mathrm{k}_3"}
         head = named.get(name, rf"\operatorname{{{name}}}".replace("_", r"\_"))
-        return head + _round(", ".join(self._written(one, at) for one in args)), CALL
+        return head + _round(", ".join(self._written(arg, at) for arg in args)), CALL
 
     def _over(self, name: str, x: ast.expr, at: At, inner: At | None = None, but: str = "") -> str:
         """A mean, deviation or maximum over a group, the rollout or the mini-batch. but: a condition on its members."""
@@ -291,8 +294,8 @@ class Writer:
                 return self._exp(ast.BinOp(ast.Name("logp"), ast.Sub(), ast.Name("logp_old")), at)
             case ast.Name(id=name) if name.startswith("logp") and name in GIVEN:
                 return self.symbol(name, at).removeprefix(r"\log")
-            case ast.BinOp(op=ast.Sub(), left=ast.Name() as one, right=ast.Name() as other):
-                above, below = self._exp(one, at), self._exp(other, at)
+            case ast.BinOp(op=ast.Sub(), left=ast.Name() as left, right=ast.Name() as right):
+                above, below = self._exp(left, at), self._exp(right, at)
                 if above.startswith(r"\pi") and below.startswith(r"\pi"):
                     return rf"\frac{{{above}}}{{{below}}}"
         text = self._written(x, at)
@@ -301,8 +304,8 @@ class Writer:
     def _per(self, tree: ast.expr) -> str:
         """The domain of a part: a token, a response, a named reward, or none (empty)."""
         if isinstance(tree, ast.Name):
-            known: Mapping[str, Any] = GIVEN if tree.id in GIVEN else self.nodes
-            return known[tree.id].per if tree.id in known else ""
+            entries: Mapping[str, Any] = GIVEN if tree.id in GIVEN else self.nodes
+            return entries[tree.id].per if tree.id in entries else ""
         if isinstance(tree, ast.Call) and (gives := self.functions[ast.unparse(tree.func)].gives) != "same":
             return "token" if gives == "condition" else gives
         below = tree.args if isinstance(tree, ast.Call) else ast.iter_child_nodes(tree)
@@ -361,17 +364,19 @@ def latex_lines(row: Row) -> tuple[list[str], list[str]]:
     lines = [writer.line("J", row.lines["J"], sums)]
     lines += [writer.line(name, row.lines[name]) for name in nodes if name != "J"]
     lines += [line for sign, line in DEFINED.items() if any(sign in text for text in lines)]
-    said = [words for sign, words in SAID.items() if any(sign in line for line in lines)]
-    said += [f"${writer.symbol(name, At())} = {number(one.value)}$" for name, one in read_constants(row).items()]
-    said += ["responses that were cut at the limit are left out"] * bool(row.keep)
-    return lines, said
+    clauses = [words for sign, words in SAID.items() if any(sign in line for line in lines)]
+    clauses += [
+        f"${writer.symbol(name, At())} = {number(constant.value)}$" for name, constant in read_constants(row).items()
+    ]
+    clauses += ["responses that were cut at the limit are left out"] * bool(row.keep)
+    return lines, clauses
 
 
 def to_latex(row: Row) -> str:
     """An `align*` environment and a sentence about its signs (needs amsmath). Raises UserError, with a caret under the
     word, for what is wrong in a line."""
-    lines, said = latex_lines(row)
-    sources = [f"{name}: {one.source}" for name, one in read_constants(row).items()]
-    head = "".join(f"% {' '.join(one.split())}\n" for one in (f"{row.name}: {row.about}", *row.departs, *sources))
+    lines, clauses = latex_lines(row)
+    sources = [f"{name}: {constant.source}" for name, constant in read_constants(row).items()]
+    head = "".join(f"% {' '.join(text.split())}\n" for text in (f"{row.name}: {row.about}", *row.departs, *sources))
     body = " \\\\\n".join(f"  {line}" for line in lines)
-    return f"{head}\\begin{{align*}}\n{body}\n\\end{{align*}}\n" + (f"where {', '.join(said)}.\n" if said else "")
+    return f"{head}\\begin{{align*}}\n{body}\n\\end{{align*}}\n" + (f"where {', '.join(clauses)}.\n" if clauses else "")

@@ -39,12 +39,14 @@ def problems(benchmark: str, model: str, wrap: str, **others: Any) -> dict[str, 
     import datasets
 
     definition = load_benchmark(benchmark)
-    found = definition.load_problems()
+    loaded_problems = definition.load_problems()
     if Path(resolve(model)).is_dir():  # the harness would load a part of a model; of a hub's it may ask a server
         check_weights(model)
-    encode_prompts(found, load_tokenizer(model), prompt=definition.prompt, wrap=wrap)
+    encode_prompts(loaded_problems, load_tokenizer(model), prompt=definition.prompt, wrap=wrap)
     shared = {"benchmark": benchmark, "wrap": "base" if wrap == "base" else "raw"}
-    rows = [shared | {"id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]
+    rows = [
+        shared | {"id": problem.id, "problem": problem.prompt, "answer": problem.answer} for problem in loaded_problems
+    ]
     return {"test": datasets.Dataset.from_list(rows)}
 
 
@@ -78,11 +80,11 @@ def task(name: str, model: str) -> str:
     """The task file of a benchmark for a model: a response ends by what ends the turns of its template."""
     benchmark, tokenizer = load_benchmark(name), load_tokenizer(model)
     wrap = "auto" if tokenizer.chat_template else "base"
-    known = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
-    if known.parts:
+    encoding = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
+    if encoding.parts:
         what = "the chat template takes messages in parts, and the harness gives it text"
         raise UserError(what, where=model, fix="lm_eval's own tasks, or a model without such a template")
-    ends = [known.controls[index] for index in known.stop]
+    ends = [encoding.controls[index] for index in encoding.stop]
     sampled = benchmark.temperature > 0
     generation: dict[str, Any] = {"until": ends, "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
     if sampled:  # all of the distribution, whatever the model's generation_config.json says
@@ -127,15 +129,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("benchmarks", nargs="*", default=PAPER, help="default: the seven of the papers")
     what = "a folder or hub id: for this model, with or without a chat template"
     parser.add_argument("--model", required=True, help=what)
-    asked = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     interpreter.quiet_others()
     try:
-        tasks = write_tasks(asked.folder, asked.model, asked.benchmarks)
-        template = " --apply_chat_template" if load_tokenizer(asked.model).chat_template else ""
+        tasks = write_tasks(arguments.folder, arguments.model, arguments.benchmarks)
+        template = " --apply_chat_template" if load_tokenizer(arguments.model).chat_template else ""
     except UserError as error:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
-    sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}{template}\n")
+    sys.stdout.write(f"--include_path {arguments.folder} --tasks {','.join(tasks)}{template}\n")
 
 
 if __name__ == "__main__":

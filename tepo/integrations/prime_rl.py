@@ -72,8 +72,8 @@ def advantages(
         raise UserError(what, where="tepo.integrations.prime_rl.advantages", fix="at least one token a response")
     counts = torch.tensor([1] * number if lengths is None else lengths)
     group = torch.zeros(number, dtype=torch.int64)
-    given = Groups(torch.tensor(rewards, dtype=torch.float64), group, counts, max_new_tokens=max_new_tokens)
-    return row.advantages(given)[counts.cumsum(0) - counts].tolist()  # the same on all tokens of a response
+    groups = Groups(torch.tensor(rewards, dtype=torch.float64), group, counts, max_new_tokens=max_new_tokens)
+    return row.advantages(groups)[counts.cumsum(0) - counts].tolist()  # the same on all tokens of a response
 
 
 @cache

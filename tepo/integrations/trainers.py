@@ -14,7 +14,7 @@ from tepo.objectives import Needs, Objective, load_objective
 
 Changes = Mapping[str, Any]  # by names of lines and constants
 
-WORDS = {name: said for name, said in NEEDED.items() if name != "prepass"} | {
+WORDS = {name: phrase for name, phrase in NEEDED.items() if name != "prepass"} | {
     "mini_batch": "the mini-batch before its first micro-batch",
     "group_ids": "the prompt of each response",
     "finished": "which responses were cut at the length limit",
@@ -28,7 +28,7 @@ WORDS = {name: said for name, said in NEEDED.items() if name != "prepass"} | {
 
 def reads(objective: Objective) -> set[str]:
     """Names from `WORDS` that a row reads."""
-    found = {part.name for part in fields(Needs) if getattr(objective.needs, part.name) is True}
+    names = {part.name for part in fields(Needs) if getattr(objective.needs, part.name) is True}
     handed = objective.handed
     rollout = list(handed.below())
     more = {
@@ -39,7 +39,7 @@ def reads(objective: Objective) -> set[str]:
         "limit": any(node.value == "L" for node in rollout),
         "token_advantages": handed.per == "token" and any(not node.args and node.per == "token" for node in rollout),
     }
-    return (found | {name for name, read in more.items() if read}) & WORDS.keys()
+    return (names | {name for name, read in more.items() if read}) & WORDS.keys()
 
 
 def instead(pattern: str, text: str) -> Callable[[Objective], Changes]:
@@ -74,7 +74,7 @@ class Peer:
 
     def reading(self, objective: Objective) -> Changes | None:
         """Changes that make the row need no more than this trainer gives; empty: as it is; None: there are none."""
-        made: dict[str, Any] = {}
+        total_changes: dict[str, Any] = {}
         for cheaper in self.cheaper:
             lacking, changes = self.lacks(objective), cheaper(objective)
             if not lacking or not changes:
@@ -85,8 +85,8 @@ class Peer:
                 continue
             if len(self.lacks(other)) < len(lacking):
                 objective = other
-                made |= changes
-        return None if self.lacks(objective) else made
+                total_changes |= changes
+        return None if self.lacks(objective) else total_changes
 
     def check(self, objective: Objective, told: Mapping[str, Any] | None = None) -> None:
         """Raise UserError, with what is lacking and the reading that needs less, for a row that it cannot serve.
@@ -160,6 +160,6 @@ def missing(package: str, command: str) -> UserError:
 
 def check_version(package: str, version: str, tested: tuple[str, ...], command: str) -> None:
     """Raise UserError unless `version` begins with a tested one (`1.16` stands for 1.16.*)."""
-    if not any(version == known or version.startswith(f"{known}.") for known in tested):
-        what = f"{package} {version} is installed; tested with {', '.join(f'{known}.*' for known in tested)}"
+    if not any(version == prefix or version.startswith(f"{prefix}.") for prefix in tested):
+        what = f"{package} {version} is installed; tested with {', '.join(f'{prefix}.*' for prefix in tested)}"
         raise UserError(what, where=f"tepo.integrations.{package}", fix=command)

@@ -159,14 +159,14 @@ class ObjectiveTrainer(GRPOTrainer):
         )
         flat = rewards.new_zeros(len(tokens))
         flat[tokens] = self.policy_objective.advantages(graded)
-        own = slice(self.accelerator.process_index * len(mask), (self.accelerator.process_index + 1) * len(mask))
+        local_rows = slice(self.accelerator.process_index * len(mask), (self.accelerator.process_index + 1) * len(mask))
         # Put the mean advantage of each completion into TRL's table of completions, in the place of TRL's own
         logged = self._logs["advantages"]
         for _ in range(min(len(lengths), len(logged))):
             logged.pop()
         logged.extend(float(part.mean()) if len(part) else 0.0 for part in flat.split(lengths.tolist()))
-        begin = int(lengths[: own.start].sum())
-        return rewards.new_zeros(mask.shape).masked_scatter(mask, flat[begin : begin + int(lengths[own].sum())])
+        begin = int(lengths[: local_rows.start].sum())
+        return rewards.new_zeros(mask.shape).masked_scatter(mask, flat[begin : begin + int(lengths[local_rows].sum())])
 
     def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor, Any]:
         """Log-probs and entropies [S, T] of completions, and the auxiliary loss of a mixture of experts."""
@@ -239,9 +239,9 @@ class ObjectiveTrainer(GRPOTrainer):
         if self.policy_objective.needs.prepass:
             with torch.no_grad():
                 current = [self._scored(model, part) for part in parts]
-            logprobs, entropies = torch.cat([done[0] for done in current]), torch.cat([done[1] for done in current])
-        given = [name for name in PER_RESPONSE if inputs.get(name) is not None]
-        together = {name: torch.cat([part[name] for part in parts]) for name in given}
+            logprobs, entropies = torch.cat([pair[0] for pair in current]), torch.cat([pair[1] for pair in current])
+        names = [name for name in PER_RESPONSE if inputs.get(name) is not None]
+        together = {name: torch.cat([part[name] for part in parts]) for name in names}
         salt = derive(self.args.seed, "objective", self.state.global_step)
         plan = self.policy_objective.prepare(self._batch(together, logprobs, entropies), self._comm, salt)
         return Window(plan, [len(part["completion_ids"]) for part in parts])

@@ -99,9 +99,14 @@ def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[
 
 def _totals(lengths: Tensor, info: dict[str, Any]) -> Tensor:
     """Tokens and responses of verl's mini-batch over all ranks, float64 [2]; of this batch where verl gives none."""
-    own = torch.stack([lengths.sum(), (lengths > 0).sum()]).double()
-    given = (info.get("batch_num_tokens"), info.get("global_batch_size"))
-    return torch.stack([own[i] if value is None else own.new_tensor(float(value)) for i, value in enumerate(given)])
+    batch_totals = torch.stack([lengths.sum(), (lengths > 0).sum()]).double()
+    verl_totals = (info.get("batch_num_tokens"), info.get("global_batch_size"))
+    return torch.stack(
+        [
+            batch_totals[i] if value is None else batch_totals.new_tensor(float(value))
+            for i, value in enumerate(verl_totals)
+        ]
+    )
 
 
 def advantages(objective: Objective, max_new_tokens: int | None = None) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -112,8 +117,8 @@ def advantages(objective: Objective, max_new_tokens: int | None = None) -> Calla
     ) -> tuple[Tensor, Tensor]:
         mask = response_mask.bool()
         groups = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(mask.device)
-        given = Groups(token_level_rewards.sum(1), groups, mask.sum(1), max_new_tokens=max_new_tokens)
-        flat = objective.advantages(given)
+        graded_groups = Groups(token_level_rewards.sum(1), groups, mask.sum(1), max_new_tokens=max_new_tokens)
+        flat = objective.advantages(graded_groups)
         padded = token_level_rewards.new_zeros(mask.shape).masked_scatter(mask, flat.to(token_level_rewards.dtype))
         return padded, padded
 

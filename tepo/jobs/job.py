@@ -96,15 +96,17 @@ class RunJob:
     def measure(self, rows: Sequence[dict[str, Any]] = ()) -> Measured:
         """Measure as asked, add what the process cost to the run's record, and write the card of its model; stored
         results are read. rows: of the steps that this process added."""
-        start, known, (_, validations), job = os.times(), self.run.measured(), self.missing(), self
+        start, stored_names, (_, validations), job = os.times(), self.run.measured(), self.missing(), self
         if self.measures_apart(trained_here=bool(rows)):
             free_unused()
             in_child(self.results)
             job = replace(self, quiet=True)  # all is there
         measured = job.results()
         if not self.base:
-            track_scores(self.config, self.run, [one for one in measured.results if one.benchmark not in known])
-        new = len(self.run.measured()) - len(known) + validations
+            track_scores(
+                self.config, self.run, [result for result in measured.results if result.benchmark not in stored_names]
+            )
+        new = len(self.run.measured()) - len(stored_names) + validations
         if rows or new:
             measuring = sum(os.times()[:4]) - sum(start[:4])  # of this process, and of those that it started
             cost = Cost(

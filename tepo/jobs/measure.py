@@ -68,11 +68,11 @@ class Request:
         rows = self.weights.rows()
         for benchmark in benchmarks:
             problems = benchmark.load_problems()[: settings.limit]
-            asked = encode_prompts(
+            prompts = encode_prompts(
                 problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
             )
-            asked.check_rows(rows, self.weights.path)
-            longest = max(longest, max(map(len, asked.tokens)) + benchmark.max_new_tokens)
+            prompts.check_rows(rows, self.weights.path)
+            longest = max(longest, max(map(len, prompts.tokens)) + benchmark.max_new_tokens)
         return longest
 
     def open(self, longest: int) -> Generator:
@@ -100,8 +100,8 @@ def measure(
     finished = [benchmark for benchmark in loaded if request.stored(benchmark)]
     for benchmark in finished:
         remove_parts(request.folder(benchmark.name))
-    there = len(finished) == len(loaded)
-    if not there and request.config is None:  # torch says which backend it is
+    all_stored = len(finished) == len(loaded)
+    if not all_stored and request.config is None:  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 
     def generator(missing: Sequence[Benchmark]) -> Generator:
@@ -113,7 +113,7 @@ def measure(
             lambda: request.open(engine.longest() if engine.longest else request.longest(loaded)),
         )
 
-    with nullcontext() if there else request.run.lock("measure"):
+    with nullcontext() if all_stored else request.run.lock("measure"):
         return evaluate_missing(request.run, loaded, settings, generator, report)
 
 
@@ -143,22 +143,32 @@ def evaluate_missing(
     for the benchmarks without a result, if there are any. Raises UserError where a stored result, or one that was
     begun, is of other weights, of another definition of the benchmark or of other settings."""
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
-    missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
+    missing = [
+        benchmark
+        for benchmark in {benchmark.name: benchmark for benchmark in benchmarks}.values()
+        if results[benchmark.name] is None
+    ]
     if missing:
         from tepo.evaluation.evaluate import evaluate
         from tepo.evaluation.writer import EvaluationTask
 
         with ExitStack() as stack:
-            graders = {options: stack.enter_context(Grader(options)) for options in {one.grader for one in missing}}
-            for one in missing:
-                if one.dataset and (
-                    found := str(find(one.load_problems()[: settings.limit], graders[one.grader], SECONDS))
+            graders = {
+                options: stack.enter_context(Grader(options)) for options in {benchmark.grader for benchmark in missing}
+            }
+            for benchmark in missing:
+                if benchmark.dataset and (
+                    findings := str(
+                        find(benchmark.load_problems()[: settings.limit], graders[benchmark.grader], SECONDS)
+                    )
                 ):
-                    say(f"{one.name}: {found} (`tepo data verify {one.name}`)")
+                    say(f"{benchmark.name}: {findings} (`tepo data verify {benchmark.name}`)")
             sampler, tokenizer = stack.enter_context(generator(missing))
             tasks = [
-                EvaluationTask(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
-                for one in missing
+                EvaluationTask(
+                    benchmark, graders[benchmark.grader], run.evaluation(benchmark.name, settings.limit, settings.seed)
+                )
+                for benchmark in missing
             ]
             # One after another where none could fill another's gaps: a kill leaves the first ones finished.
             queues = [[task] for task in tasks] if sampler.side_by_side is None else [tasks]
@@ -181,12 +191,12 @@ def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result |
 
 def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Result]:
     """Stored results of the untrained base of a configuration, as far as it would be measured alike today."""
-    request, found = Request.of(config, trained=False), {}
+    request, base_results = Request.of(config, trained=False), {}
     for name in benchmarks:
         with suppress(UserError):  # of another definition: as good as none
             if result := request.stored(load_benchmark(name)):
-                found[name] = result
-    return found
+                base_results[name] = result
+    return base_results
 
 
 def measure_in_memory(

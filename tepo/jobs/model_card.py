@@ -46,8 +46,8 @@ def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
 def config_of(run: RunFolder) -> RunConfig:
     """The configuration that a run keeps. Raises UserError for one that is none."""
     full = run.config()["full"]
-    known = {part.name: full.get(part.name, {}) for part in fields(RunConfig)}
-    return read(RunConfig, known, Location(lambda _: str(run.config_file)))
+    sections = {part.name: full.get(part.name, {}) for part in fields(RunConfig)}
+    return read(RunConfig, sections, Location(lambda _: str(run.config_file)))
 
 
 def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
@@ -63,28 +63,33 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         except UserError:
             unchecked.append(name)
     lines = ["| benchmark | problems | samples | accuracy % | 95% interval |", "|---|---|---|---|---|"]
-    for one in results:
-        ends = "–" if one.interval is None else " – ".join(f"{100 * end:.1f}" for end in one.interval)
-        lines.append(f"| {one.benchmark} | {one.problems} | {one.samples} | {100 * one.accuracy:.1f} | {ends} |")
+    for result in results:
+        ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
+        lines.append(
+            f"| {result.benchmark} | {result.problems} | {result.samples} | {100 * result.accuracy:.1f} | {ends} |"
+        )
     lines += [f"| {name} | – | – | – | – |" for name in unchecked]
     lines += ["", "A dash: its samples are gone, or give other numbers."] if unchecked else []
     lines += ["", "Intervals are over problems; another training seed is not in them."]
     keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
-    said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
-    versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
+    session_lines = [
+        ", ".join(f"{key} {session[key]}" for key in keys if session.get(key))
+        for session in provenance.sessions(run.path)
+    ]
+    versions = "\n".join(f"- {line}" for line in dict.fromkeys(session_lines)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
     licence, ending, best = base_licence(base), run.ending(), run.best()
     title = f"{config.objective['name']} on {model.name}, seed {config.seed}"
     measured = [
         EvalResult(
             task_type="text-generation",
-            dataset_type=one.benchmark,
-            dataset_name=one.benchmark,
+            dataset_type=result.benchmark,
+            dataset_name=result.benchmark,
             metric_type="accuracy",
-            metric_name=f"accuracy %, mean of {counted(one.samples, 'sample')}",
-            metric_value=round(100 * one.accuracy, 1),
+            metric_name=f"accuracy %, mean of {counted(result.samples, 'sample')}",
+            metric_value=round(100 * result.accuracy, 1),
         )
-        for one in results
+        for result in results
     ]
     front = ModelCardData(
         library_name="transformers",
@@ -125,8 +130,8 @@ def _hub_sets(data: DataConfig) -> list[str]:
     name = data.problems or ""
     if data.kind != "problems" or is_data_file(name) or name.startswith(GYM):
         return []
-    if found := HUB_DATA.fullmatch(name):
-        return [found["path"]]
+    if match := HUB_DATA.fullmatch(name):
+        return [match["path"]]
     paths = [declared.dataset.path for _, declared in sources_of(name) if declared.dataset]
     return list(dict.fromkeys(path for path in paths if HUB_DATA.fullmatch(path)))
 
@@ -147,20 +152,20 @@ def base_licence(path: str) -> str:
     return str((stated or {}).get("license") or "")
 
 
-def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
+def _objective(run: RunFolder, config: RunConfig, own_texts: Collection[str]) -> str:
     """Formula and constants; of an objective whose Python is not the reader's own, and so is not executed,
     what the present card says."""
     name = str(config.objective["name"])
-    if foreign_files(config.objective, own):
+    if foreign_files(config.objective, own_texts):
         card = final_model(run.path) / CARD
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
         _, heading, rest = text.partition("## Objective\n")
-        said = heading + rest.partition("\n\n## ")[0]
-        return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
+        section = heading + rest.partition("\n\n## ")[0]
+        return section or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
     trained, present = row_of(config.objective), present_row(name)
     about = present.about if present else ""
     lines = "\n".join(f"{line}: {text}" for line, text in trained.lines.items())
-    constants = ", ".join(f"`{key}` = {one.value:g}" for key, one in trained.constants.items())
+    constants = ", ".join(f"`{key}` = {constant.value:g}" for key, constant in trained.constants.items())
     parts = [
         f"## Objective\n\n`{name}`" + (f": {about}" if about else ""),
         *(f"Paper: [{paper}]({address})." for start, (paper, address) in _PAPERS.items() if name.startswith(start)),
@@ -177,8 +182,8 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
     words = [f"objective={config.objective['name']}", f"scale={config.scale}", f"model={model}", f"data={data}"]
     try:
         words.append(f"seed={config.seed}")
-        plain, wanted = (dict(_leaves(to_dict(one))) for one in (compose(words), config))
-        words += [f"{typed(key)}={value}" for key, value in wanted.items() if plain.get(key) != value]
+        plain, run_leaves = (dict(_leaves(to_dict(configuration))) for configuration in (compose(words), config))
+        words += [f"{typed(key)}={value}" for key, value in run_leaves.items() if plain.get(key) != value]
         trained = RunFolder.of(replace(compose(words), store=config.store))
     except UserError:  # such as: its file of problems has been moved
         trained = None

@@ -42,25 +42,25 @@ def files_of(run: RunFolder, own: Collection[str] = ()) -> dict[str, bytes | Pat
         check_weights(str(weights))
     private = _folders_named(config)
     listed = read_progress(weights)["files"]
-    found: dict[str, bytes | Path] = {name: weights / name for name in listed if not name.startswith(_UNSENT)}
-    found[CARD] = _without(card_of(run, own), private).encode()
+    files: dict[str, bytes | Path] = {name: weights / name for name in listed if not name.startswith(_UNSENT)}
+    files[CARD] = _without(card_of(run, own), private).encode()
     stored = run.config()
     full = {key: value for key, value in stored["full"].items() if key not in ("store", "tracking")}
     full["sampler"] = full["sampler"] | {"servers": []}
-    found[CONFIG] = _json(stored | {"full": full}, private)
-    functions = _apart(kept_files(config.objective), found)
-    found |= {name: text.encode() for name, text in functions.items()}
-    found[OBJECTIVE] = _objective(config, list(functions), private)
+    files[CONFIG] = _json(stored | {"full": full}, private)
+    functions = _apart(kept_files(config.objective), files)
+    files |= {name: text.encode() for name, text in functions.items()}
+    files[OBJECTIVE] = _objective(config, list(functions), private)
     for name in run.measured():
         with contextlib.suppress(UserError):  # its samples are gone, or give other numbers: the card says so
             if read_result(run.evaluations / name):
-                found[f"scores/{name}.json"] = _json(
+                files[f"scores/{name}.json"] = _json(
                     parse_json((run.evaluations / name / RESULT).read_bytes()), private
                 )
-    for name, path in found.items():
+    for name, path in files.items():
         if name.startswith(f"{ADAPTER}/") and name.endswith("_config.json") and isinstance(path, Path):
-            found[name] = _json(parse_json(path.read_bytes()), private)
-    return dict(sorted(found.items()))
+            files[name] = _json(parse_json(path.read_bytes()), private)
+    return dict(sorted(files.items()))
 
 
 def size_of(content: bytes | Path) -> int:
@@ -116,14 +116,14 @@ def _explained(repository: str) -> Iterator[None]:
     except Exception as error:  # many kinds; the file that could not be sent is around its reason
         reason = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
         status = reason.response.status_code if isinstance(reason, HfHubHTTPError) else 0
-        said = next(filter(None, map(str.strip, str(reason).splitlines())), type(reason).__name__)
+        reply = next(filter(None, map(str.strip, str(reason).splitlines())), type(reason).__name__)
         refused = {
             401: ("the hub does not know the token", "`hf auth login`, or HF_TOKEN with a token that may write"),
             403: ("the token may not write there", "a token with the right to write, or another ORG"),
         }
-        what, fix = refused.get(status, (f"the hub did not take it: {said}", "the same command again sends all of it"))
+        what, fix = refused.get(status, (f"the hub did not take it: {reply}", "the same command again sends all of it"))
         if not status:
-            what = f"the hub does not answer: {said}"
+            what = f"the hub does not answer: {reply}"
             fix = (
                 "unset HF_HUB_OFFLINE"
                 if isinstance(reason, OfflineModeIsEnabled)
@@ -132,9 +132,9 @@ def _explained(repository: str) -> Iterator[None]:
         raise UserError(what, where=repository, fix=fix, exit_code=2 if status in refused else 1) from None
 
 
-def _apart(files: Mapping[str, str], taken: Collection[str]) -> dict[str, str]:
+def _apart(files: Mapping[str, str], used_names: Collection[str]) -> dict[str, str]:
     """Texts of files from several folders by names without one: a second `f.py` is `f_2.py`."""
-    names = {name.casefold() for name in taken}
+    names = {name.casefold() for name in used_names}
     named: dict[str, str] = {}
     for path, text in files.items():
         tries = (f"{Path(path).stem}_{number}.py" for number in count(2))
@@ -146,11 +146,13 @@ def _apart(files: Mapping[str, str], taken: Collection[str]) -> dict[str, str]:
 
 def _objective(config: RunConfig, functions: list[str], private: Mapping[str, str]) -> bytes:
     """The formula as a file for `objective=FILE.yaml`. functions: files beside it."""
-    given = config.objective
-    about = f"{given['name']}, as it was trained; `tepo explain {given['name']}` has the sources of its constants"
+    objective = config.objective
+    about = (
+        f"{objective['name']}, as it was trained; `tepo explain {objective['name']}` has the sources of its constants"
+    )
     content = {
         "about": about,
-        **{key: given[key] for key in ("formula", "average", "keep", "constants") if given.get(key)},
+        **{key: objective[key] for key in ("formula", "average", "keep", "constants") if objective.get(key)},
     }
     if functions:
         content["functions"] = functions
@@ -161,20 +163,20 @@ def _folders_named(config: RunConfig) -> dict[str, str]:
     """Texts that say where things lie on this machine, the longest first, and what stands for each."""
     paths = [config.model.path, config.model.teacher or "", config.data.problems or ""]
     paths += [reward.file for reward in config.data.reward.values()]
-    found = {str(Path(name).absolute()) + "/": "" for name in (config.store, Path.home(), ".")}
+    replacements = {str(Path(name).absolute()) + "/": "" for name in (config.store, Path.home(), ".")}
     for path in filter(None, paths):
         here = Path(path).expanduser()
-        shown = here.name if _LOCAL.match(path) or (here.exists() and not on_hub(path)) else path
-        found |= {path: shown, str(here.absolute()): shown} if shown != path else {}
+        replacement = here.name if _LOCAL.match(path) or (here.exists() and not on_hub(path)) else path
+        replacements |= {path: replacement, str(here.absolute()): replacement} if replacement != path else {}
         with contextlib.suppress(UserError):  # gone
-            found |= {resolve(path): shown} if resolve(path) != path else {}
-    found.pop("/", None)
-    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+            replacements |= {resolve(path): replacement} if resolve(path) != path else {}
+    replacements.pop("/", None)
+    return dict(sorted(replacements.items(), key=lambda item: -len(item[0])))
 
 
 def _without(text: str, private: Mapping[str, str]) -> str:
-    for named, shown in private.items():
-        text = text.replace(named, shown)
+    for named, replacement in private.items():
+        text = text.replace(named, replacement)
     return text
 
 

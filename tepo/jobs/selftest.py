@@ -53,10 +53,10 @@ def selftest(sampler: str, engine: str) -> SelftestOutcome:
     if missing:
         return SelftestOutcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()
-    own = not sampler_backend(sampler).shares_weights
+    own_weights = not sampler_backend(sampler).shares_weights
     with tempfile.TemporaryDirectory() as store:
         words = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"]
-        words += ["model.dtype=bfloat16"] if own else []
+        words += ["model.dtype=bfloat16"] if own_weights else []
         for part, stop, expected in (("first step", 1, 9), ("resume", 0, 0)):
             command = interpreter.command("-m", __name__, str(stop), *words)
             ended = subprocess.run(
@@ -67,15 +67,15 @@ def selftest(sampler: str, engine: str) -> SelftestOutcome:
                 return SelftestOutcome(False, f"{part}: {why}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return SelftestOutcome(False, "no checkpoint at the end")
-        if own and not list(Path(store).glob("*/eval/*/result.json")):
+        if own_weights and not list(Path(store).glob("*/eval/*/result.json")):
             return SelftestOutcome(False, "no result of measuring")
-    done, seconds = "sampled, updated, synced, saved and resumed", f"in {time.monotonic() - started:.0f} s"
-    if not own:
-        return SelftestOutcome(True, f"{done} {seconds}")
+    summary, seconds = "sampled, updated, synced, saved and resumed", f"in {time.monotonic() - started:.0f} s"
+    if not own_weights:
+        return SelftestOutcome(True, f"{summary} {seconds}")
     import torch
 
     awake = "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
-    return SelftestOutcome(True, f"{done}, and measured, in bfloat16, {seconds}{awake}")
+    return SelftestOutcome(True, f"{summary}, and measured, in bfloat16, {seconds}{awake}")
 
 
 def _train(stop: int, words: list[str]) -> None:

@@ -46,8 +46,8 @@ def validate_run(config: RunConfig) -> float:
 
 def final_validation(run: RunFolder, config: RunConfig) -> float | None:
     """The stored share of a finished run. None where there is none, or where it is of other validation problems."""
-    found = run.validated()
-    return found.share if found and found.problems == problems_hash(config) else None
+    validation = run.validated()
+    return validation.share if validation and validation.problems == problems_hash(config) else None
 
 
 def validation_share(config: RunConfig) -> float:
@@ -66,15 +66,22 @@ def _share(names: tuple[str, ...], problems: int) -> float:
 def problems_hash(config: RunConfig) -> str:
     """Hash of the validation problems and of how they are asked; computed once, as a study's runs share it."""
     train = config.train
-    asked = [to_dict(config)["data"], train.validation_problems, train.temperature, train.max_new_tokens]
-    key = content_hash(asked)
+    settings = [to_dict(config)["data"], train.validation_problems, train.temperature, train.max_new_tokens]
+    key = content_hash(settings)
     if key not in _PROBLEMS:
         from tepo.problems.hashes import rows_hash
         from tepo.training.validation import validation_sets
 
         parts = [
-            [one.name, one.samples, one.temperature, one.max_new_tokens, one.prompt, rows_hash(problems, ids=True)]
-            for one, problems in validation_sets(config)
+            [
+                benchmark.name,
+                benchmark.samples,
+                benchmark.temperature,
+                benchmark.max_new_tokens,
+                benchmark.prompt,
+                rows_hash(problems, ids=True),
+            ]
+            for benchmark, problems in validation_sets(config)
         ]
         _PROBLEMS[key] = content_hash(parts)
     return _PROBLEMS[key]

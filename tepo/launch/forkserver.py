@@ -47,9 +47,9 @@ def on_gpus(words: list[str], gpus: int) -> list[str]:
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees, which are enough
     (`check_study`); nothing without GPUs."""
-    given = os.environ.get(_VISIBLE)
+    visible = os.environ.get(_VISIBLE)
     mine = range(slot * gpus, (slot + 1) * gpus)
-    names = given.split(",") if given else list(map(str, range(mine.stop)))
+    names = visible.split(",") if visible else list(map(str, range(mine.stop)))
     return {_VISIBLE: ",".join(names[mine.start : mine.stop])} if gpus else {}
 
 

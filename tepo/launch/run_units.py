@@ -38,14 +38,14 @@ class Slots:
 def run_planned(plan: Callable[[], Planned], slots: Slots, quiet: bool = False) -> Planned:
     """Run what a plan names, and where that chooses settings what is known after it, until nothing is added. Returns
     the plan of all of it. Raises RunFailed when any failed; the others are kept."""
-    planned, said = plan(), set[str]()
+    planned, printed_lines = plan(), set[str]()
     while True:
         run_units([unit for _, units in planned for unit in units], slots, quiet)
         if not any(study.tune_at(scale_of(units)) for study, units in planned):
             return planned
         after = plan()
-        lines = [line for line in _choices(after) if line not in said]
-        said.update(lines)
+        lines = [line for line in _choices(after) if line not in printed_lines]
+        printed_lines.update(lines)
         for line in () if quiet else lines:
             say(line)
         if sum(len(units) for _, units in after) == sum(len(units) for _, units in planned):
@@ -89,8 +89,8 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         check_slurm()
         slurm = requests(todo, slots.slurm, nodes_here())
     elif slots.gpus is None:
-        gpus, said = gpus_of(todo, slots.jobs, device_count())
-        note(said)
+        gpus, sentence = gpus_of(todo, slots.jobs, device_count())
+        note(sentence)
     check_study(todo, slots.jobs, gpus, slurm)
     for line in other_bases(todo):
         note(line)
@@ -111,9 +111,9 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
             unit = failure.unit
             lines.append(f"  {unit.title} ({unit.id}): {failure.message}")
         failed = {failure.unit.id for failure in failures}
-        left = [unit for unit in todo if unit.id not in failed and not unit.done()]
-        if left and same_twice(failures):
-            lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
+        unstarted_units = [unit for unit in todo if unit.id not in failed and not unit.done()]
+        if unstarted_units and same_twice(failures):
+            lines.append(f"two failed alike, so {counted(len(unstarted_units), 'run')} did not start")
         where = f"see log.txt in each run's folder in {todo[0].folder.parent}"
         fix = f"{where}; the same command tries them again and keeps the rest"
         raise RunFailed("\n".join(lines), fix=fix)
@@ -121,8 +121,8 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
 
 def other_bases(units: Sequence[Unit]) -> list[str]:
     """A line for each base on record that another one of its name stands in for on this machine."""
-    said = "is another base on this machine than the one on record, so no table shows these runs beside recorded ones"
-    return [f"{path} {said}" for path in dict.fromkeys(path for unit in units for path in unit.other_bases)]
+    reason = "is another base on this machine than the one on record, so no table shows these runs beside recorded ones"
+    return [f"{path} {reason}" for path in dict.fromkeys(path for unit in units for path in unit.other_bases)]
 
 
 def spent(by_run: Mapping[str, Sequence[Cost]]) -> str:

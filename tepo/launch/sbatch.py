@@ -59,10 +59,10 @@ class SlurmOptions:
             what = f"a grace of {self.grace} s leaves no time to train in {self.minutes} minutes"
             raise UserError(what, fix="raise the time limit (minutes), or lower grace")
         for name in self.sbatch:
-            known = {"gpus_per_node": "gpus", "cpus_per_task": "cpus", "time": "minutes", "signal": "grace"}
-            own = known.get(name.replace("-", "_"), name)
-            if own in {part.name for part in fields(self)} or name in ("array", "output", "requeue"):
-                fix = f"write {own}: …, beside sbatch:" if own != name or name in _PASSED else "leave it out"
+            synonyms = {"gpus_per_node": "gpus", "cpus_per_task": "cpus", "time": "minutes", "signal": "grace"}
+            key = synonyms.get(name.replace("-", "_"), name)
+            if key in {part.name for part in fields(self)} or name in ("array", "output", "requeue"):
+                fix = f"write {key}: …, beside sbatch:" if key != name or name in _PASSED else "leave it out"
                 raise UserError(f"sbatch.{name} is what tepo sets itself", fix=fix)
 
     @property
@@ -73,7 +73,7 @@ class SlurmOptions:
     def words(self, jobs: int) -> list[str]:
         """Options of sbatch for an array of so many jobs."""
         typed = "gres" in self.sbatch  # where a cluster wants the type of the GPUs
-        given = {
+        settings = {
             "job-name": "tepo",
             "array": f"0-{jobs - 1}%{self.parallel}",
             "requeue": True,
@@ -91,7 +91,7 @@ class SlurmOptions:
         return [
             f"--{name.replace('_', '-')}"
             + ("" if value is True else f"={getattr(value, 'text', value)}")  # 1:30:00, 010
-            for name, value in given.items()
+            for name, value in settings.items()
             if value is not None and value is not False
         ]
 
@@ -99,8 +99,8 @@ class SlurmOptions:
 def job_script(options: SlurmOptions, jobs: int, folder: Path) -> str:
     """The script of an array. folder: with `jobs.json`, and for what Slurm itself prints."""
     output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
-    asked = [f"#SBATCH {shlex.quote(word)}" for word in options.words(jobs)]
-    return "\n".join(["#!/bin/sh", *asked, f"{in_shell(folder, 'lead')} >>{output} 2>&1", ""])
+    directives = [f"#SBATCH {shlex.quote(word)}" for word in options.words(jobs)]
+    return "\n".join(["#!/bin/sh", *directives, f"{in_shell(folder, 'lead')} >>{output} 2>&1", ""])
 
 
 def slurm_options(gpus: int | None = None, words: Sequence[str] = ()) -> SlurmOptions:
@@ -108,9 +108,9 @@ def slurm_options(gpus: int | None = None, words: Sequence[str] = ()) -> SlurmOp
 
     Raises UserError for an unknown key, naming the nearest, and for a value that a key does not take."""
     values: dict[str, Any] = {}
-    own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    folders = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
-    for path in (folder / "slurm.yaml" for folder in (config, *reversed(own))):  # the nearest last
+    for path in (folder / "slurm.yaml" for folder in (config, *reversed(folders))):  # the nearest last
         if path.is_file():
             document = load(path)
             read(SlurmOptions, document.data, document.at)  # says the line
@@ -157,18 +157,18 @@ def fitted(options: SlurmOptions, kinds: Sequence[str], memory: float = 0.0) -> 
     inside = [row for row in rows if row[0].rstrip("*") in named.split(",")] if named else usual
     sizes = [[int(size.rstrip("+")) for size in sizes] for _, *sizes, gres in inside if gpus(gres) >= options.gpus]
     fit = [(nodes, cpus, size) for nodes, cpus, size in sizes if cpus >= (options.cpus or 1)]
-    there = sum(nodes for nodes, _, _ in fit)
-    if inside and there < options.nodes:
+    node_count = sum(nodes for nodes, _, _ in fit)
+    if inside and node_count < options.nodes:
         each = f"{counted(options.gpus, 'GPU')} and {counted(options.cpus or 1, 'CPU')}"
-        what = f"{counted(options.nodes, 'node')} with {each} asked for, and there are {there} such"
+        what = f"{counted(options.nodes, 'node')} with {each} asked for, and there are {node_count} such"
         where = f"sinfo, partition {named or 'by default'}"
         raise UserError(what, where=where, fix="ask for fewer GPUs or nodes, or name another partition")
     if options.gpus and not options.cpus:
         wished = _CPUS_PER_GPU * options.gpus
         options = replace(options, cpus=min(wished, max((cpus for _, cpus, _ in fit), default=wished)))
-    asked = os.environ.keys() | {f"SBATCH_{name.replace('-', '_').upper()}" for name in options.sbatch}
-    known = max((size for _, _, size in fit), default=0) > _NO_MEMORY
-    if memory and known and options.mem is None and asked.isdisjoint(_MEMORY):
+    variables = os.environ.keys() | {f"SBATCH_{name.replace('-', '_').upper()}" for name in options.sbatch}
+    memory_known = max((size for _, _, size in fit), default=0) > _NO_MEMORY
+    if memory and memory_known and options.mem is None and variables.isdisjoint(_MEMORY):
         enough = sum(nodes for nodes, _, size in fit if size >= memory / 2**20)
         options = replace(options, mem=f"{math.ceil(memory / 2**30)}G" if enough >= options.nodes else "0")
     return options

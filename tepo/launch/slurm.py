@@ -62,8 +62,8 @@ def _status(array: str) -> dict[int, _Row]:
     }
 
 
-def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
-    """The reason that a job that has ended, or waits for an administrator alone, is not done. said: what Slurm
+def _failure(unit: Unit, job: str, row: _Row, output: Path) -> Failure:
+    """The reason that a job that has ended, or waits for an administrator alone, is not done. output: what Slurm
     printed."""
     if row.held:  # a second command is enough later
         cancel(job)
@@ -71,7 +71,7 @@ def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
         return Failure(unit, f"job {job} {why_not}")
     if row.state in _ENDED:
         return Failure(unit, f"job {job}: {_ENDED[row.state]}")
-    return Failure(unit, why(unit, f"job {job}: {row.state}; see {said}"))
+    return Failure(unit, why(unit, f"job {job}: {row.state}; see {output}"))
 
 
 def requests(units: Sequence[Unit], options: SlurmOptions, kinds: Sequence[str]) -> SlurmOptions:
@@ -119,13 +119,13 @@ def run_slurm(
     clean |= {name: ours[name] for name in ours if name == "SLURM_CONF"}
     # once more on the command line, where they outdo variables such as SBATCH_TIMELIMIT
     words = ["sbatch", "--parsable", *options.words(len(units)), str(script)]
-    done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
-    if done.returncode:
+    submission = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
+    if submission.returncode:
         shutil.rmtree(folder)
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+        reason = (submission.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         fix = "check --gpus and --slurm with sinfo, and slurm.yaml"
         raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
-    array, failures, waiting = done.stdout.strip().partition(";")[0], list[Failure](), dict(enumerate(units))
+    array, failures, waiting = submission.stdout.strip().partition(";")[0], list[Failure](), dict(enumerate(units))
     rows, looked, given_up = dict[int, _Row](), -_LOOK, False
     while waiting:
         if time.monotonic() - looked > _LOOK:

@@ -79,10 +79,10 @@ def lead(folder: Path) -> int:
     code, codes = 0, list[int | None]()
     if job.words:
         name = os.environ["SLURMD_NODENAME"]  # by whose address the other nodes reach this one, the first of the job
-        shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
-        found = re.search(r"NodeAddr=(\S+)", shown.stdout)
+        reply = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
+        match = re.search(r"NodeAddr=(\S+)", reply.stdout)
         for _ in range(_PORTS):  # one that is free now may be taken before the ranks meet
-            address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
+            address = f"{match[1] if match else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
             code, codes = _on_nodes(folder, index, job, job.nodes, address)
             if codes[0] != _PORT_TAKEN:
                 break
@@ -102,9 +102,9 @@ def _on_nodes(folder: Path, index: int, job: SlurmJob, nodes: int, address: str)
     for report in reports:
         report.unlink(missing_ok=True)
     with open(job.log, "ab", opener=no_link) as log:
-        done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     codes = [int(report.read_text()) if report.exists() else None for report in reports]
-    return done.returncode or max(code or 0 for code in codes), codes
+    return process.returncode or max(code or 0 for code in codes), codes
 
 
 def _for_now(code: int, codes: list[int | None]) -> bool:
@@ -118,8 +118,8 @@ def _for_now(code: int, codes: list[int | None]) -> bool:
 def _requeued() -> bool:
     """Put the job back into the queue, unless Slurm itself does so or somebody has cancelled it."""
     job = os.environ["SLURM_JOB_ID"]
-    shown = subprocess.run(["squeue", "--noheader", f"--job={job}", "--format=%T"], capture_output=True, text=True)
-    if shown.stdout.strip() != "RUNNING":
+    reply = subprocess.run(["squeue", "--noheader", f"--job={job}", "--format=%T"], capture_output=True, text=True)
+    if reply.stdout.strip() != "RUNNING":
         return True  # and it ends here without a word of ours
     # in a session of its own: Slurm ends what runs here before it answers
     return subprocess.run(["scontrol", "requeue", job], start_new_session=True).returncode == 0
@@ -129,11 +129,11 @@ def _in_vain(folder: Path, index: int, run: Path) -> bool:
     """Tell whether the job has been stopped _VAIN times since it last finished a step or a benchmark."""
     path, metrics = folder / f"{index}.progress", run / "metrics.jsonl"
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-    done, times = steps + len(list(run.glob("eval/*/result.json"))), 0
+    progress, times = steps + len(list(run.glob("eval/*/result.json"))), 0
     if path.exists():
         before, times = json.loads(path.read_text())
-        times = times + 1 if done <= before else 0
-    write_json(path, [done, times])
+        times = times + 1 if progress <= before else 0
+    write_json(path, [progress, times])
     return times >= _VAIN
 
 
@@ -164,12 +164,12 @@ def node(folder: Path, index: int, address: str) -> int:
     """Start the run, or this node's ranks of it, and wait; a request to stop goes to them, and its code comes back."""
     job = read_job(folder, index)
     launcher = address != _ALONE and (job.nodes > 1 or job.gpus > 1)
-    asked: list[int] = []
+    stop_requests: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        if not asked:
+        if not stop_requests:
             signals.pass_on(child.pid, launcher)
-        asked.append(number)
+        stop_requests.append(number)
 
     environment = interpreter.environment() | interpreter.ONE_THREAD
     if address == _ALONE:  # a process that measures takes so many GPUs, as one that has trained as a rank does
@@ -181,7 +181,7 @@ def node(folder: Path, index: int, address: str) -> int:
         signal.signal(number, pass_on)
     code = child.wait()
     place = os.environ["SLURM_NODEID"]
-    code = signals.EXIT_CODE if asked and code else code if code >= 0 else _SIGNAL - code
+    code = signals.EXIT_CODE if stop_requests and code else code if code >= 0 else _SIGNAL - code
     meets = launcher and job.nodes > 1 and place == "0"
     if code == 1 and meets and _taken(int(address.rpartition(":")[2])):
         code = _PORT_TAKEN  # torchrun, which would have had it, has ended

@@ -52,8 +52,8 @@ def gpus_of(todo: Sequence[Unit], jobs: int, visible: int) -> tuple[int, str]:
         what = f"{counted(jobs, 'run')} side by side, {counted(visible, 'GPU')} visible here"
         raise UserError(what, where=f"--jobs {jobs}", fix=f"--jobs {visible}, or --gpus 0 for the CPU")
     each = min(most_ranks(config, visible // jobs) for config in taking)
-    said = f"GPUs of each run: {each} of the {visible} that are visible; --gpus N chooses"
-    return each, said if visible > 1 else ""
+    sentence = f"GPUs of each run: {each} of the {visible} that are visible; --gpus N chooses"
+    return each, sentence if visible > 1 else ""
 
 
 def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions | None) -> None:
@@ -65,21 +65,21 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
     from tepo.policy.model.weight_check import check_weights
 
     check_rows(todo)
-    visible, given = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible, device_list = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
     jobs = min(jobs, len(todo))
     if slurm is None and gpus:
         check_driver()
     if slurm is None and jobs * gpus > visible:
-        asked = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
-        where = asked if given is None else f"{asked}, CUDA_VISIBLE_DEVICES={given}"
+        request = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
+        where = request if device_list is None else f"{request}, CUDA_VISIBLE_DEVICES={device_list}"
         elsewhere = "run where the GPUs are, or let Slurm place the runs (--launcher slurm)"
         what = f"{counted(jobs * gpus, 'GPU')} asked for, {visible} visible here"
         raise UserError(what, where=where, fix="lower --jobs or --gpus" if visible else elsewhere)
     ranks = max(gpus, 1) if slurm is None else slurm.nodes * max(slurm.gpus, 1)
-    said = set()
+    sentences = set()
     for unit in _trained_rows(todo):
         with _named(unit):
-            said.add(check_golds(unit.config))
+            sentences.add(check_golds(unit.config))
             if slurm is None and not gpus:
                 _check_cpu(unit.config)
             for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
@@ -90,9 +90,9 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                 check_trackers(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
-    for sentence in sorted(filter(None, said)):
+    for sentence in sorted(filter(None, sentences)):
         logging.getLogger(__name__).warning("%s", spelt(sentence))
-    for model in {one.path: one for unit in todo for one in unit.config.model.loaded}.values():
+    for model in {model.path: model for unit in todo for model in unit.config.model.loaded}.values():
         if Path(resolve(model.path)).is_dir():  # a base on record can be planned without its files
             check_weights(model.path, model.revision, model.trust_remote_code)
     check_benchmarks(list(dict.fromkeys(name for unit in todo for name in unit.missing_benchmarks())))
@@ -125,9 +125,9 @@ def _check_cpu(config: RunConfig) -> None:
         return
     parts = memory(fill(config, shape, Gpus(), reference=False)[0], shape)
     needed = parts.weights + parts.gradients + parts.optimiser
-    there = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    if needed > there:
-        what = f"no GPU here, and {needed / GIB:.0f} GiB of weights, gradients and optimiser for {there / GIB:.0f} GiB"
+    host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if needed > host:
+        what = f"no GPU here, and {needed / GIB:.0f} GiB of weights, gradients and optimiser for {host / GIB:.0f} GiB"
         fix = "run where the GPUs are (--gpus N, --launcher slurm), or --scale laptop"
         raise UserError(f"{what} of main memory", where=config.model.path, fix=fix)
 
@@ -135,7 +135,7 @@ def _check_cpu(config: RunConfig) -> None:
 def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
     """Raises UserError where the disk does not hold the final weights of all runs and what `at_once` of them need
     beside these while they train. Nothing is counted of a model whose shape is not known here."""
-    kept, training = 0.0, []
+    kept_bytes, training = 0.0, []
     for unit in todo:
         try:
             disk = run_disk(unit.config)
@@ -144,13 +144,13 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
         if not unit.trained():
             saved = len(unit.in_store.checkpoints())
             stay = 0.0 if saved else disk.weights
-            kept += stay
+            kept_bytes += stay
             training.append(max(disk.checkpoints - saved, 0) * disk.checkpoint - stay)
-    needed = kept + sum(sorted(training)[-at_once:])
+    needed = kept_bytes + sum(sorted(training)[-at_once:])
     store = todo[0].folder.parent
-    there = next(path for path in (store, *store.absolute().parents) if path.exists())
-    usage = shutil.disk_usage(there)
-    if needed > usage.free and there.is_dir() and usage.total:  # else no folder can be made there, which a run says
+    place = next(path for path in (store, *store.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(place)
+    if needed > usage.free and place.is_dir() and usage.total:  # else no folder can be made there, which a run says
         what = f"the disk has {usage.free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
         fix = "make room, choose another disk with --store DIR, or run fewer side by side (--jobs)"
         raise UserError(what, where=f"--store {store}", fix=fix)

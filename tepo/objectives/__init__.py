@@ -41,7 +41,7 @@ def load_objective(
     if isinstance(source, Objective):
         return load_objective(source.mapping, changes) if changes else source
     if isinstance(source, Mapping) and not changes and not source.get("functions"):
-        made = _MADE.get(key := repr(source))
-        return made or _MADE.setdefault(key, Objective(**row_of(source).parts))
+        objective = _MADE.get(key := repr(source))
+        return objective or _MADE.setdefault(key, Objective(**row_of(source).parts))
     row = row_of(source, changes) if isinstance(source, Mapping) else load_row(source, changes)
     return Objective(**row.parts)

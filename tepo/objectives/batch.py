@@ -59,8 +59,8 @@ def gather(value: Tensor, comm: Collectives | None) -> Tensor:
 
 def largest(values: Tensor, comm: Collectives | None) -> Tensor:
     """The largest of values [K] over all ranks; -inf where there is none."""
-    own = values.max() if values.shape[0] else values.new_tensor(-torch.inf)
-    return gather(own.reshape(1), comm).max()
+    own_largest = values.max() if values.shape[0] else values.new_tensor(-torch.inf)
+    return gather(own_largest.reshape(1), comm).max()
 
 
 class Flat:
@@ -75,12 +75,12 @@ class Flat:
         they do not add up to N."""
         counts = self.lengths.tolist()
         if negative := [place for place, count in enumerate(counts) if count < 0]:
-            given = f"is {counts[negative[0]]} for response {negative[0]}"
-            raise self._wrong("lengths", given, "response tokens of each response, 0 or more")
+            fault = f"is {counts[negative[0]]} for response {negative[0]}"
+            raise self._wrong("lengths", fault, "response tokens of each response, 0 or more")
         sized = getattr(self, self.sized, None)
         if sized is not None and sized.shape[0] != sum(counts):
-            given = f"has the shape [{sized.shape[0]}], and the lengths add up to {sum(counts)}"
-            raise self._wrong(self.sized, given, _expected(self.sized, {"token": sum(counts)}))
+            fault = f"has the shape [{sized.shape[0]}], and the lengths add up to {sum(counts)}"
+            raise self._wrong(self.sized, fault, _expected(self.sized, {"token": sum(counts)}))
         return counts
 
     @property
@@ -107,18 +107,18 @@ class Flat:
     def places(self, sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
         """The chosen sequences (numbers, or bool [S]) as numbers [K], and the indices of their tokens, in that order.
         Raises UserError for a mask of another size and for a number that there is not."""
-        given: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
+        numbers: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
         where, size = f"{type(self).__name__}.select", len(self.counts)
-        if given and all(isinstance(choice, bool) for choice in given):
-            if len(given) != size:
-                raise UserError(f"a mask of {len(given)} responses for a batch of {size}", where=where)
-            given = [number for number, chosen in enumerate(given) if chosen]
-        for number in given:
+        if numbers and all(isinstance(choice, bool) for choice in numbers):
+            if len(numbers) != size:
+                raise UserError(f"a mask of {len(numbers)} responses for a batch of {size}", where=where)
+            numbers = [number for number, chosen in enumerate(numbers) if chosen]
+        for number in numbers:
             if isinstance(number, bool) or not isinstance(number, Integral) or not -size <= int(number) < size:
                 fix = "whole numbers from 0, or a mask: one bool a response"
                 raise UserError(f"there is no response {number!r} in a batch of {size}", where=where, fix=fix)
-        chosen = torch.tensor(given, dtype=torch.int64).to(self.lengths.device, non_blocking=True)
-        lengths, total = self.lengths[chosen], sum(self.counts[number] for number in given)
+        chosen = torch.tensor(numbers, dtype=torch.int64).to(self.lengths.device, non_blocking=True)
+        lengths, total = self.lengths[chosen], sum(self.counts[number] for number in numbers)
         shift = self.starts[chosen] - (lengths.cumsum(0) - lengths)
         shifts = torch.repeat_interleave(shift, lengths, output_size=total)
         return chosen, torch.arange(total, device=self.lengths.device) + shifts
@@ -128,9 +128,9 @@ class Flat:
         for name in names:
             if getattr(self, name) is None:
                 sizes = {"response": int(self.lengths.shape[0])}
-                wanted = "a whole number of tokens" if name == "max_new_tokens" else _expected(name, sizes)
+                expectation = "a whole number of tokens" if name == "max_new_tokens" else _expected(name, sizes)
                 fix = f"give {type(self).__name__}({name}=…); `objective.needs` names all that a row reads"
-                raise UserError(f"{reader} reads `{name}`, which is not given; expected: {wanted}", fix=fix)
+                raise UserError(f"{reader} reads `{name}`, which is not given; expected: {expectation}", fix=fix)
 
     def _settle(self) -> None:
         """Raise UserError for a tensor of another type, dtype, shape or device than is expected. Detach the others but
@@ -156,27 +156,27 @@ class Flat:
             _ = self.counts
 
     def _check(self, name: str, value: Any, dtype: str, sizes: Mapping[str, int]) -> None:
-        wanted, per = _expected(name, sizes), EXPECTED[name][1]
+        expectation, per = _expected(name, sizes), EXPECTED[name][1]
         if not isinstance(value, Tensor):
-            raise self._wrong(name, f"is no tensor but {type(value).__name__}", wanted)
-        taken = {
+            raise self._wrong(name, f"is no tensor but {type(value).__name__}", expectation)
+        matches = {
             "float": not value.dtype.is_complex,
             "integer": not (value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool),
             "int64": value.dtype == torch.int64,
             "bool": value.dtype == torch.bool,
         }
-        if not taken[dtype]:
-            raise self._wrong(name, f"is {str(value.dtype).removeprefix('torch.')}", wanted)
+        if not matches[dtype]:
+            raise self._wrong(name, f"is {str(value.dtype).removeprefix('torch.')}", expectation)
         if value.dim() != 1 or value.shape[0] != sizes.get(per, value.shape[0]):
             padded = value.dim() == 2 and per == "token"
             fix = "take the response tokens of a padded tensor: values[mask]" if padded else ""
-            raise self._wrong(name, f"has the shape {list(value.shape)}", wanted, fix)
+            raise self._wrong(name, f"has the shape {list(value.shape)}", expectation, fix)
         if value.device != self.lengths.device:
-            given = f"is on {value.device}, and `lengths` on {self.lengths.device}"
-            raise self._wrong(name, given, "all tensors on one device", f"{name}=values.to(lengths.device)")
+            fault = f"is on {value.device}, and `lengths` on {self.lengths.device}"
+            raise self._wrong(name, fault, "all tensors on one device", f"{name}=values.to(lengths.device)")
 
-    def _wrong(self, name: str, given: str, wanted: str, fix: str = "") -> UserError:
-        return UserError(f"`{name}` {given}; expected: {wanted}", where=f"{type(self).__name__}.{name}", fix=fix)
+    def _wrong(self, name: str, fault: str, expectation: str, fix: str = "") -> UserError:
+        return UserError(f"`{name}` {fault}; expected: {expectation}", where=f"{type(self).__name__}.{name}", fix=fix)
 
 
 def _expected(name: str, sizes: Mapping[str, int]) -> str:
@@ -203,8 +203,8 @@ class Groups(Flat):
 
     def __post_init__(self) -> None:
         self._settle()
-        if self.named is not None and self.named.shape != (wanted := (self.lengths.shape[0], len(self.weights))):
-            what = f"`named` has the shape {list(self.named.shape)}; expected: {list(wanted)}, a column for each weight"
+        if self.named is not None and self.named.shape != (shape := (self.lengths.shape[0], len(self.weights))):
+            what = f"`named` has the shape {list(self.named.shape)}; expected: {list(shape)}, a column for each weight"
             raise UserError(what, where="Groups.named")
         rewards = torch.where(self.rewards.isfinite(), self.rewards, torch.nan)
         object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success
@@ -242,10 +242,10 @@ class TokenBatch(Flat):
         """The batch of the given sequences (indices [K] into this one, or bool [S]), in that order. Raises UserError
         for others."""
         chosen, indices = self.places(sequences)
-        given = {part.name: getattr(self, part.name) for part in fields(self)}
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
         picked: dict[str, Any] = {
             name: value[chosen if EXPECTED[name][1] == "response" else indices]
-            for name, value in given.items()
+            for name, value in values.items()
             if isinstance(value, Tensor)
         }
         return replace(self, **picked)

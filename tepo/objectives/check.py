@@ -55,8 +55,8 @@ def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> t
 def gradient_of_part(objective: Objective, case: TabularCase, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
     """Gradient of one (micro-)batch's loss by the logits of the full case [N, V], and its metrics."""
     out = objective.loss(batch, plan)
-    (found,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
-    return found, out.metrics
+    (slope,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
+    return slope, out.metrics
 
 
 def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple[Tensor, Metrics]:
@@ -64,16 +64,16 @@ def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple
     return gradient_of_part(objective, case, batch, objective.prepare(batch, salt=SALT))
 
 
-def _differs(what: str, one: Tensor, other: Tensor, allowed: float) -> str:
-    gap = distance(one, other)
+def _differs(what: str, slope: Tensor, reference: Tensor, allowed: float) -> str:
+    gap = distance(slope, reference)
     return "" if gap <= allowed else f"{what}: the gradient differs by {gap:.1e} of its norm (allowed: {allowed:.0e})"
 
 
-def _unequal(what: str, one: Mapping[str, float], other: Mapping[str, float]) -> str:
+def _unequal(what: str, metrics: Mapping[str, float], reference: Mapping[str, float]) -> str:
     """The first metric that is not the same to 1e-5."""
-    for name, value in other.items():
-        if abs(one[name] - value) > max(1e-5 * abs(value), 1e-7):
-            return f"{what}: {name} is {one[name]:g}, not {value:g}"
+    for name, value in reference.items():
+        if abs(metrics[name] - value) > max(1e-5 * abs(value), 1e-7):
+            return f"{what}: {name} is {metrics[name]:g}, not {value:g}"
     return ""
 
 
@@ -85,30 +85,30 @@ def gradient(objective: Objective) -> str:
     analytic, _ = gradient_of_part(objective, case, batch, plan)
     if not analytic.norm() > 0:
         return f"the gradient's norm is {float(analytic.norm()):g}"
-    held, base = _held(objective, batch, plan), case.logits.detach()
+    frozen_plan, base = _held(objective, batch, plan), case.logits.detach()
     draws = torch.Generator().manual_seed(0)
     directions = torch.randn((6, *base.shape), generator=draws, dtype=base.dtype)
 
     def loss(logits: Tensor) -> float:
-        return float(objective.loss(replace(case, logits=logits).batch(objective, batch.advantages), held).loss)
+        return float(objective.loss(replace(case, logits=logits).batch(objective, batch.advantages), frozen_plan).loss)
 
-    slopes = [(loss(base + STEP * one) - loss(base - STEP * one)) / (2 * STEP) for one in directions]
+    slopes = [(loss(base + STEP * direction) - loss(base - STEP * direction)) / (2 * STEP) for direction in directions]
     gap = distance((directions * analytic).sum((1, 2)), torch.tensor(slopes, dtype=torch.float64))
     return "" if gap <= SLOPE_TOLERANCE else f"{gap:.1e} from finite differences (allowed: {SLOPE_TOLERANCE:.0e})"
 
 
 def _held(objective: Objective, batch: TokenBatch, plan: Plan) -> Plan:
     """The plan with the values of all that carries no gradient, which the loss then takes from it."""
-    held: dict[int, Value] = dict(plan.values)
+    values: dict[int, Value] = dict(plan.values)
 
-    def noted(node: Node, *given: Any) -> Value:
-        value = objective._value(node, *given)
-        return value if node.gradient else held.setdefault(node.number, value)
+    def noted(node: Node, *args: Any) -> Value:
+        value = objective._value(node, *args)
+        return value if node.gradient else values.setdefault(node.number, value)
 
     watched = copy(objective)
     watched.__dict__["_value"] = noted
     watched.loss(batch, plan)
-    return replace(plan, values=held)
+    return replace(plan, values=values)
 
 
 def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> str:
@@ -119,15 +119,15 @@ def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> s
     before = batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
     plan = objective.prepare(before, salt=SALT)
     for parts in partitions(len(batch.lengths)):
-        done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
-        added = reduce(operator.add, [more for _, more in done])
+        outcomes = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
+        added = reduce(operator.add, [more for _, more in outcomes])
         what = f"{len(parts)} micro-batches"
-        wrong = _differs(what, torch.stack([found for found, _ in done]).sum(0), expected, TOLERANCE[dtype])
+        wrong = _differs(what, torch.stack([slope for slope, _ in outcomes]).sum(0), expected, TOLERANCE[dtype])
         if wrong := wrong or _unequal(what, added.means(), metrics.means()):
             return wrong
     other, moved = shuffled(case, torch.randperm(len(batch.lengths), generator=torch.Generator().manual_seed(0)))
-    found, _ = unsplit(objective, other, other.batch(objective))
-    return _differs("responses in another order", found, expected[moved], TOLERANCE[dtype])
+    slope, _ = unsplit(objective, other, other.batch(objective))
+    return _differs("responses in another order", slope, expected[moved], TOLERANCE[dtype])
 
 
 def ranks(objective: Objective) -> str:
@@ -139,15 +139,17 @@ def ranks(objective: Objective) -> str:
     for what, share, groups in (("two ranks", 3, 2), ("two ranks, one without a response", 1, 0)):
 
         def of_a_rank(comm: SimulatedRank, share: int = share, groups: int = groups) -> tuple[Any, ...]:
-            mine, all_of_it = prepared_case(objective)
-            own = all_of_it.select([i for i in every if (i % share == 0) == (comm.rank == 0)])
-            part, found = gradient_of_part(objective, mine, own, objective.prepare(own, comm=comm, salt=SALT))
+            own_case, whole_batch = prepared_case(objective)
+            own_batch = whole_batch.select([i for i in every if (i % share == 0) == (comm.rank == 0)])
+            own_slope, own_metrics = gradient_of_part(
+                objective, own_case, own_batch, objective.prepare(own_batch, comm=comm, salt=SALT)
+            )
             few, moved = shuffled(case, torch.nonzero((places < groups) == bool(comm.rank))[:, 0])
-            return comm.all_sum(part), found.means(comm), objective.advantages(few.groups(), comm), moved
+            return comm.all_sum(own_slope), own_metrics.means(comm), objective.advantages(few.groups(), comm), moved
 
-        for total, found, advantages, moved in on_ranks(of_a_rank):
+        for total, means, advantages, moved in on_ranks(of_a_rank):
             wrong = _differs(what, total, expected, TOLERANCE[torch.float64])
-            if wrong := wrong or _unequal(what, found, metrics.means()):
+            if wrong := wrong or _unequal(what, means, metrics.means()):
                 return wrong
             if distance(advantages, batch.advantages[moved]) > TOLERANCE[torch.float64]:
                 return f"{what}: other advantages than in one process"
@@ -173,32 +175,32 @@ def alike(objective: Objective) -> str:
     ids = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])  # the last one is alone
 
     def advantages(*rewards: float) -> Tensor:
-        given = torch.tensor(rewards, dtype=torch.float64)
+        reward_tensor = torch.tensor(rewards, dtype=torch.float64)
         entropies, values = (torch.full((size,), 0.7, dtype=torch.float64) for size in (27, 9))
-        groups = Groups(given, ids, lengths, entropies, lengths > 0, 2 * LIMIT, values=values)
+        groups = Groups(reward_tensor, ids, lengths, entropies, lengths > 0, 2 * LIMIT, values=values)
         return objective.advantages(groups).double()
 
     sums = torch.zeros(4, 3, dtype=torch.float64).index_add(0, ids, advantages(1, 0, 0, 1, 0, 0, 1, 1, 1).view(9, 3))
     if sums.abs().max() > SLOPE_TOLERANCE:
         return ""
     like = [advantages(*[value] * 9) for value in (1, 0, 0.3)]
-    found = torch.cat([*like, advantages(1, 1, 1, 0.3, 0.3, 0, 0, 0, 1)])
-    worst = float(found[found.abs().nan_to_num(torch.inf).argmax()])
+    equal_advantages = torch.cat([*like, advantages(1, 1, 1, 0.3, 0.3, 0, 0, 0, 1)])
+    worst = float(equal_advantages[equal_advantages.abs().nan_to_num(torch.inf).argmax()])
     return f"equal rewards of a group give an advantage of {worst:.3g}, not 0" if worst != 0 else ""
 
 
 def repeated(objective: Objective) -> str:
     """Calling it again gives the same bits."""
     case, batch = prepared_case(objective)
-    one, other = ([objective.advantages(case.groups()), unsplit(objective, case, batch)[0]] for _ in range(2))
-    same = all(map(torch.equal, one, other)) and torch.equal(one[0], batch.advantages)
+    first, second = ([objective.advantages(case.groups()), unsplit(objective, case, batch)[0]] for _ in range(2))
+    same = all(map(torch.equal, first, second)) and torch.equal(first[0], batch.advantages)
     return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in its place"
 
 
 def float32(objective: Objective) -> str:
     """float32 gives the gradient of float64, up to rounding."""
-    found = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
-    return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
+    slopes = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
+    return _differs("float32", slopes[0].double(), slopes[1], TOLERANCE[torch.float32])
 
 
 _ALL = (gradient, micro_batches, ranks, extremes, alike, repeated, float32)
@@ -208,7 +210,7 @@ CHECKS: dict[str, Callable[[Objective], str]] = {check.__name__.replace("_", "-"
 def check_objective(objective: Objective) -> list[Check]:
     """All checks of an objective. Raises UserError where a function of a user's own cannot be run at all."""
     check_runs(objective)
-    found = []
+    outcomes = []
     for name, check in CHECKS.items():
         try:
             wrong = check(objective)
@@ -218,8 +220,8 @@ def check_objective(objective: Objective) -> list[Check]:
             wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         if wrong and objective.functions:
             wrong += f"; functions of your own: {', '.join(objective.functions)}"
-        found.append(Check(name, (check.__doc__ or "").splitlines()[0], wrong))
-    return found
+        outcomes.append(Check(name, (check.__doc__ or "").splitlines()[0], wrong))
+    return outcomes
 
 
 def check_runs(objective: Objective) -> None:
@@ -227,11 +229,11 @@ def check_runs(objective: Objective) -> None:
     they keep something from one call to the next: what training asks before it starts. Without any, all that can be
     wrong was said when it was built."""
     if objective.functions:
-        held = executed_anew(objective.functions)
-        before = held()
+        contents = executed_anew(objective.functions)
+        before = contents()
         for dtype in (torch.float32, torch.float64):
             unsplit(objective, *prepared_case(objective, dtype))
-        for (file, name), values in held().items():
+        for (file, name), values in contents().items():
             if values != before.get((file, name)):
                 what = f"calls of the functions change {name}: a function keeps nothing from call to call"
                 raise UserError(what, where=file, fix=INSTEAD)

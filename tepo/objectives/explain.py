@@ -52,14 +52,14 @@ def stages(formula: Formula) -> dict[str, tuple[str, ...]]:
     parts = below([root], planned | {handed})
     of_rollout = {node.number for node in formula.handed.below()}
     in_loss = {node.number for node in parts} - planned - {handed}
-    found: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    names_by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for name, node in formula.nodes.items():
         at = "rollout" if node.number in of_rollout else "loss" if node.number in in_loss else "mini-batch"
-        found["loss" if node.op == "number" else at] += [name] * (name != "J")
+        names_by_stage["loss" if node.op == "number" else at] += [name] * (name != "J")
     for node in parts:  # of lines, which have no name
         if node.number in planned | {handed} and _said(formula, node) not in (*formula.nodes, *GIVEN):
-            found["mini-batch" if node.number in planned else "rollout"].append(_said(formula, node))
-    return {stage: tuple(names) for stage, names in found.items() if names}
+            names_by_stage["mini-batch" if node.number in planned else "rollout"].append(_said(formula, node))
+    return {stage: tuple(names) for stage, names in names_by_stage.items() if names}
 
 
 def _planned(formula: Formula) -> set[int]:
@@ -75,23 +75,23 @@ def _said(formula: Formula, node: Node) -> str:
 
 def detached(formula: Formula) -> tuple[str, ...]:
     """The rollout's value, parts that the current policy makes and that carry no gradient, and other policies."""
-    found, others = [f"{_said(formula, formula.handed)} (handed over by the rollout)"], list[str]()
+    parts, others = [f"{_said(formula, formula.handed)} (handed over by the rollout)"], list[str]()
     lines, planned = {node.number for node in formula.nodes.values()}, _planned(formula)
-    waiting, seen = [formula.nodes["J"]], {formula.handed.number}
+    waiting, visited_numbers = [formula.nodes["J"]], {formula.handed.number}
     while waiting:
         node = waiting.pop(0)
         stops = node.number in lines | planned or node.op == "sg" or (node.condition and node.op not in "~&|")
-        if node.number in seen:
+        if node.number in visited_numbers:
             continue
-        seen.add(node.number)
+        visited_numbers.add(node.number)
         if node.op == "given":
             of_others = "logp_old" if node.value == "d" else str(node.value)
             others += [of_others] * (of_others.startswith("logp_") or of_others == "H_old")
         elif stops and not node.gradient and any(part.value in CURRENT for part in node.below()):
-            found.append(_said(formula, node))
+            parts.append(_said(formula, node))
         else:
             waiting += node.args
-    return (*found, *dict.fromkeys(others))
+    return (*parts, *dict.fromkeys(others))
 
 
 # the picture ----------------------------------------------------------------------------------------------------------
@@ -105,21 +105,27 @@ def coefficients(formula: Objective) -> Coefficients:
     at = (float((mixed > 0).any()), 0.0 - float((mixed < 0).any()))
     at = at if any(at) else (1.0, -1.0)
     d = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64).round(decimals=2)
-    found, beside = [], dict[str, list[str]]()
+    curves, beside = [], dict[str, list[str]]()
     for value in at:
         plan = formula.prepare(_responses(d[:1] * 0, value)).select([0] * len(d))
         batch = _responses(d, value)
         leaves: dict[str, Any] = {"log π": batch.logprobs, "H": batch.entropies, "KL": batch.full_kl}
-        made = torch.autograd.grad(formula.loss(batch, plan).loss, [*leaves.values()], allow_unused=True)
-        by_name = {name: 0.0 - one / plan.scale for name, one in zip(leaves, made, strict=True) if one is not None}
-        found.append(tuple(by_name.pop("log π", torch.zeros_like(d)).tolist()))
+        gradients = torch.autograd.grad(formula.loss(batch, plan).loss, [*leaves.values()], allow_unused=True)
+        by_name = {
+            name: 0.0 - gradient / plan.scale
+            for name, gradient in zip(leaves, gradients, strict=True)
+            if gradient is not None
+        }
+        curves.append(tuple(by_name.pop("log π", torch.zeros_like(d)).tolist()))
         for name, values in by_name.items():
             ends = [f"{end:.6g}" for end in (float(values.min()), float(values.max()))]
             beside.setdefault(name, []).append(" to ".join(dict.fromkeys(ends)))
-    said = [f"the coefficient of ∇{name} is {' for ●, '.join(dict.fromkeys(ends))}" for name, ends in beside.items()]
-    said = [f"{text} for ○" if " for ●" in text else text for text in said]
-    high, low = found
-    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(said))
+    sentences = [
+        f"the coefficient of ∇{name} is {' for ●, '.join(dict.fromkeys(ends))}" for name, ends in beside.items()
+    ]
+    sentences = [f"{text} for ○" if " for ●" in text else text for text in sentences]
+    high, low = curves
+    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(sentences))
 
 
 def _made_up(formula: Objective) -> tuple[Tensor, Tensor]:
@@ -135,7 +141,7 @@ def _made_up(formula: Objective) -> tuple[Tensor, Tensor]:
     lengths = torch.randint(1, limit + 1, shape, generator=draws).flatten()
     apart = torch.rand(shape, generator=draws, dtype=torch.float64).flatten() - 0.5
     groups = torch.arange(len(rewards)).repeat_interleave(size)
-    made = Groups(
+    rollout = Groups(
         rewards.flatten(),
         groups,
         lengths,
@@ -146,8 +152,8 @@ def _made_up(formula: Objective) -> tuple[Tensor, Tensor]:
         weights=(1.0, 1.0),
         values=torch.linspace(0, 1, len(rewards), dtype=torch.float64)[groups],
     )
-    advantages = formula.advantages(made)
-    of_mixed = (groups < mixed)[made.sequence]
+    advantages = formula.advantages(rollout)
+    of_mixed = (groups < mixed)[rollout.sequence]
     return advantages[of_mixed], advantages[~of_mixed]
 
 
@@ -231,8 +237,8 @@ def _columns(rows: Iterable[tuple[str, str]], width: int, between: str = "  ") -
 def names_of(row: Row, formula: Formula) -> dict[str, str]:
     """The given names and the functions that the row reads, each with its meaning."""
     read, functions = words(row), called(formula.nodes.values())
-    given = {name: GIVEN[name] for name in read if name in GIVEN}
-    names = {name: one.doc + f", {WORDS[one.per]}" * bool(one.per) for name, one in given.items()}
+    entries = {name: GIVEN[name] for name in read if name in GIVEN}
+    names = {name: entry.doc + f", {WORDS[entry.per]}" * bool(entry.per) for name, entry in entries.items()}
     names |= {f"{name}(…)": functions[name].doc for name in read if name in functions and name not in _PLAIN}
     return names | ({"N_g": "tokens of the group in the mini-batch"} if row.average == GROUPS else {})
 
@@ -253,26 +259,31 @@ def to_text(row: Row, vs: Row | None = None, width: int = 110) -> str:
         parts.append([title, *(line for text in row.departs for line in _block(text, width))])
     parts.append(["To maximise", *_block(maximised, width)])
     for stage, names in stages(formula).items():
-        own = _columns(((name, f"= {lines[name]}") for name in names if name in lines), width, " ")
+        equations = _columns(((name, f"= {lines[name]}") for name in names if name in lines), width, " ")
         others = [line for name in names if name not in lines for line in _block(name, width)]
-        parts.append([f"Computed {STAGES[stage]}", *own, *others])
+        parts.append([f"Computed {STAGES[stage]}", *equations, *others])
     if row.keep:
         parts.append(["Left out of the sums, N and B", "  responses that were cut at the limit"])
     if constants := read_constants(row):
-        given = ((f"{name} = {one.value:g}", one.source or "no source is given") for name, one in constants.items())
-        parts.append(["Constants", *_columns(given, width)])
+        constant_rows = (
+            (f"{name} = {constant.value:g}", constant.source or "no source is given")
+            for name, constant in constants.items()
+        )
+        parts.append(["Constants", *_columns(constant_rows, width)])
     parts.append(["Names", *_columns(names_of(row, formula).items(), width)])
-    drawn, changed = coefficients(formula), changed_lines(row, other)
-    parts.append(_picture(drawn, width))
-    if changed and drawn == coefficients(Objective(**other.parts)):
+    curves, changed = coefficients(formula), changed_lines(row, other)
+    parts.append(_picture(curves, width))
+    if changed and curves == coefficients(Objective(**other.parts)):
         parts[-1] += _block(f"{other.name} has the same picture: the two differ in {', '.join(changed)}", width)
-    if said := dropped(formula):
-        parts.append(["Never trained", *_block(said, width)])
+    if sentence := dropped(formula):
+        parts.append(["Never trained", *_block(sentence, width)])
     parts.append(["Detached", *_block("; ".join(detached(formula)), width)])
-    needs = ", ".join(said for need, said in NEEDED.items() if getattr(formula.needs, need))
+    needs = ", ".join(text for need, text in NEEDED.items() if getattr(formula.needs, need))
     parts.append(["The trainer must compute", *_block(needs or "log-probs and old log-probs alone", width)])
     name = f"{other.name} as shipped" if other.name == row.name else other.name
-    signs = [f"{sign} {text}" for here, there in changed.values() for sign, text in (("-", there), ("+", here)) if text]
+    signs = [
+        f"{sign} {text}" for ours, theirs in changed.values() for sign, text in (("-", theirs), ("+", ours)) if text
+    ]
     title = f"Differs from {name} (- there, + here)" if signs else f"No difference from {name}"
     parts.append([title, *(line for text in signs for line in _block(text, width))])
     return "\n\n".join("\n".join(part) for part in parts)

@@ -19,16 +19,16 @@ from tepo.objectives.scope import Scope, Value
 # of each value by itself ----------------------------------------------------------------------------------------------
 def k3(x: Tensor) -> Tensor:
     """exp(-x) - 1 + x, held as a whole below x = -20. Schulman's estimate of a KL from the log-ratio x."""
-    held = x.clamp(min=-TOP)
-    return torch.expm1(-held) + held
+    log_ratio = x.clamp(min=-TOP)
+    return torch.expm1(-log_ratio) + log_ratio
 
 
 def comb(n: Tensor, k: float) -> Tensor:
     """n over k; 0 for n < k."""
-    made = torch.ones_like(n)
-    for taken in range(int(k)):
-        made = made * (n - taken).clamp(min=0) / (taken + 1)
-    return made
+    product = torch.ones_like(n)
+    for step in range(int(k)):
+        product = product * (n - step).clamp(min=0) / (step + 1)
+    return product
 
 
 class _Extreme(torch.autograd.Function):
@@ -36,17 +36,17 @@ class _Extreme(torch.autograd.Function):
     in fewer steps."""
 
     @staticmethod
-    def forward(ctx: Any, low: bool, one: Tensor, other: Tensor) -> Tensor:  # type: ignore[override]
-        gap = (other - one if low else one - other).nan_to_num_(nan=0.0)  # inf - inf
+    def forward(ctx: Any, low: bool, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+        gap = (second - first if low else first - second).nan_to_num_(nan=0.0)  # inf - inf
         ctx.save_for_backward(torch.heaviside(gap, gap.new_full((), 0.5)))
-        return torch.minimum(one, other) if low else torch.maximum(one, other)
+        return torch.minimum(first, second) if low else torch.maximum(first, second)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         (share,) = ctx.saved_tensors
-        of_one = gradient * share
-        parts = zip((of_one, gradient - of_one), ctx.needs_input_grad[1:], strict=True)
-        return None, *(part if wanted else None for part, wanted in parts)
+        of_first = gradient * share
+        parts = zip((of_first, gradient - of_first), ctx.needs_input_grad[1:], strict=True)
+        return None, *(part if needs_gradient else None for part, needs_gradient in parts)
 
 
 def _extreme(low: bool) -> Callable[..., Value]:
@@ -58,12 +58,12 @@ def _extreme(low: bool) -> Callable[..., Value]:
         numbers = [value for value in values if not isinstance(value, Tensor)]
         if len(tensors) > 2:
             each = torch.stack(torch.broadcast_tensors(*(value.to(scope.dtype) for value in tensors)))
-            made = each.amin(0) if low else each.amax(0)
+            extreme = each.amin(0) if low else each.amax(0)
         else:
-            made = _Extreme.apply(low, *tensors) if len(tensors) == 2 else tensors[0]
+            extreme = _Extreme.apply(low, *tensors) if len(tensors) == 2 else tensors[0]
         if not numbers:
-            return made
-        return made.clamp(max=min(numbers)) if low else made.clamp(min=max(numbers))
+            return extreme
+        return extreme.clamp(max=min(numbers)) if low else extreme.clamp(min=max(numbers))
 
     return run
 
@@ -105,8 +105,8 @@ class _Spread(torch.autograd.Function):
 
 
 def _tokens(scope: Scope, x: Value) -> Tensor:
-    made = scope.number(scope.lift(x, "response", "token"), "token")
-    return made if made.dim() else made.to(scope.dtype).repeat(scope.source.tokens)
+    values = scope.number(scope.lift(x, "response", "token"), "token")
+    return values if values.dim() else values.to(scope.dtype).repeat(scope.source.tokens)
 
 
 def _mean_i(scope: Scope, x: Tensor) -> Tensor:
@@ -135,19 +135,19 @@ def _prefix_mean_i(scope: Scope, x: Tensor) -> Tensor:
         x = torch.where(scope.counted | x.isfinite(), x, 0)
     running = x.double().cumsum(0)
     before = torch.cat([running.new_zeros(1), running])[scope.source.starts[scope.source.sequence]]
-    made = ((running - before) / (scope.source.positions + 1)).to(x.dtype)
-    return made if scope.counted is None else torch.where(scope.counted, made, made.detach())
+    means = ((running - before) / (scope.source.positions + 1)).to(x.dtype)
+    return means if scope.counted is None else torch.where(scope.counted, means, means.detach())
 
 
 # over the groups of a rollout: index is the number of each value's group, count how many there are --------------------
 def reduced(values: Tensor, index: Tensor, count: int, how: str = "sum") -> Tensor:
     """The sum, `amax` or `amin` of each set [count]."""
     start = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}[how]
-    made = values.new_full((count, *values.shape[1:]), start)
+    initial_values = values.new_full((count, *values.shape[1:]), start)
     if how == "sum":
-        return made.index_add(0, index, values)
+        return initial_values.index_add(0, index, values)
     places = index if values.dim() == 1 else index[:, None].expand_as(values)
-    return made.scatter_reduce(0, places, values, how)
+    return initial_values.scatter_reduce(0, places, values, how)
 
 
 def _sum_g(scope: Scope, x: Tensor) -> Tensor:
@@ -218,9 +218,9 @@ def _of_group_b(how: str) -> Callable[[Scope, Tensor], Tensor]:
 
     def run(scope: Scope, x: Tensor) -> Tensor:
         ids, first = scope.source.group_ids[scope.source.sequence], scope.source.positions == 0  # one per response
-        found, index = torch.unique(gather(ids[first], scope.comm), return_inverse=True)
-        made = reduced(gather(x.double()[first], scope.comm), index, found.shape[0], how)
-        return made[torch.searchsorted(found, ids)].to(x.dtype)
+        unique_ids, index = torch.unique(gather(ids[first], scope.comm), return_inverse=True)
+        group_values = reduced(gather(x.double()[first], scope.comm), index, unique_ids.shape[0], how)
+        return group_values[torch.searchsorted(unique_ids, ids)].to(x.dtype)
 
     return run
 
@@ -373,11 +373,11 @@ def compute(node: Node, scope: Scope, values: list[Value]) -> Value:
 def _own(node: Node, scope: Scope, values: list[Value]) -> Tensor:
     """The value of a function of a user's own."""
     assert node.function is not None
-    given: list[Value] = []
+    arguments: list[Value] = []
     for word, part, value in zip(node.function.takes, node.args, values, strict=False):
         per = {"any": node.per, "condition": "token"}.get(word, part.per)
         lifted = scope.lift(value, part.per, per)
         if word == "condition" and not part.per:  # a condition of L, N or B
             lifted = lifted.repeat(scope.source.tokens)
-        given.append(lifted if word in ("condition", "number", "number?") else scope.number(lifted, per))
-    return own_functions.run(node.function, node.op, own_functions.Layout(scope, node.stage), given)
+        arguments.append(lifted if word in ("condition", "number", "number?") else scope.number(lifted, per))
+    return own_functions.run(node.function, node.op, own_functions.Layout(scope, node.stage), arguments)

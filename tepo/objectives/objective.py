@@ -97,8 +97,8 @@ class Objective(Formula):
         groups.check_has(sorted(self.inputs["rollout"]), self._reader)
         scope = Scope(groups, torch.float64, comm)
         with torch.no_grad():
-            made = scope.typed(self._values([self.handed], scope)[self.handed.number], self.handed.per)
-            per_token = scope.number(scope.lift(made, self.handed.per, "token"), "token").expand(groups.tokens)
+            value = scope.typed(self._values([self.handed], scope)[self.handed.number], self.handed.per)
+            per_token = scope.number(scope.lift(value, self.handed.per, "token"), "token").expand(groups.tokens)
             index, number = scope.groups(groups.rewards)
             spoilt = reduced(0 * groups.rewards.double(), index, number)  # NaN where a reward of the group is
             if "old_entropies" in self.inputs["rollout"]:
@@ -115,15 +115,15 @@ class Objective(Formula):
         batch.check_has([*current, *sorted(self.inputs["plan"])], self._reader)
         _ = batch.counts  # checked, on a device too
         with torch.no_grad():
-            kept = torch.nonzero(batch.finished)[:, 0] if batch.finished is not None and self.keep else None
-            counted = batch if kept is None else batch.select(kept)
+            survivors = torch.nonzero(batch.finished)[:, 0] if batch.finished is not None and self.keep else None
+            counted = batch if survivors is None else batch.select(survivors)
             if totals is None:
                 totals = all_sum(torch.stack([counted.lengths.sum(), (counted.lengths > 0).sum()]).double(), comm)
             scope = Scope(counted, batch.advantages.dtype, comm, salt, totals)
             values = self._values(self.planned, scope)
             planned = {node.number: values[node.number] for node in self.planned}
-            plan = Plan(counted.lengths, totals, self._scale(counted, totals, comm), planned, kept is not None)
-            return plan if kept is None else plan.spread(batch, kept)
+            plan = Plan(counted.lengths, totals, self._scale(counted, totals, comm), planned, survivors is not None)
+            return plan if survivors is None else plan.spread(batch, survivors)
 
     def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
         """The loss of a (micro-)batch with its part of the plan. weights: of the policy term, beside what the formula
@@ -179,27 +179,27 @@ class Objective(Formula):
         return [name for name in PER_TOKEN if name in read]
 
     def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
-        made = scope.number(values[node.number], node.per)
-        return made if node.per else made.expand(scope.source.tokens)
+        value = scope.number(values[node.number], node.per)
+        return value if node.per else value.expand(scope.source.tokens)
 
     def _tokens(
         self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor]
     ) -> dict[str, Tensor]:
         """Diagnostics [N]. slopes: of the policy term in what the model gives."""
-        seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
-        advantage = seen.get("A", batch.advantages)
+        line_values = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
+        advantage = line_values.get("A", batch.advantages)
         if self._clips:
             clipped = reduce(torch.logical_or, [self._acts(clip, scope, values) for clip in self._clips])
         else:
             clipped = reduce(torch.logical_and, [slope == 0 for slope in slopes]) & (advantage != 0)
         named = {
             "log_ratio": scope.given("d"),
-            "ratio": seen.get("w"),
+            "ratio": line_values.get("w"),
             "advantage": advantage,
             "clipped": clipped,
-            "correction" if self._weight_corrects else "weight": seen.get("v"),
-            "kl": seen.get("kl"),
-            "kl_mask": seen.get("M"),
+            "correction" if self._weight_corrects else "weight": line_values.get("v"),
+            "kl": line_values.get("kl"),
+            "kl_mask": line_values.get("M"),
         }
         if batch.entropies is not None and batch.old_entropies is not None:
             named["entropy_change"] = batch.entropies - batch.old_entropies
@@ -242,14 +242,14 @@ class Objective(Formula):
         }
         # Token means are over the tokens in the loss, totals are already divided by the mini-batch's denominators
         means = {name: value for name, value in named.items() if value is not None}
-        own, values = plan.totals.new_full((), batch.tokens), list(means.values())
+        size, values = plan.totals.new_full((), batch.tokens), list(means.values())
         ratio = tokens.get("ratio")
         if counted is not None:
             ratio = None if ratio is None else torch.where(counted, ratio, -torch.inf)
-            own, values = counted.sum(), [torch.where(counted, value, 0) for value in values]
+            size, values = counted.sum(), [torch.where(counted, value, 0) for value in values]
         sums = torch.stack([value.detach().sum(dtype=torch.float64) for value in values])
-        share = (own / plan.totals[0].clamp(min=1)).double()
-        counts = torch.cat([own.double().expand(len(means)), share.expand(len(totals))])
+        share = (size / plan.totals[0].clamp(min=1)).double()
+        counts = torch.cat([size.double().expand(len(means)), share.expand(len(totals))])
         maxima = {} if ratio is None else {"actor/ratio_max": largest(ratio, None)}
         return Metrics(
             (*means, *totals), torch.cat([sums, torch.stack(list(totals.values())).double()]), counts, maxima
@@ -275,8 +275,8 @@ class Objective(Formula):
         if self._average is None:
             return _group_scale(batch, comm)
         scope, node = Scope(batch, torch.float64, totals=totals), self._average
-        made = scope.lift(self._values([node], scope)[node.number], node.per, "token")
-        return scope.number(made, "token").to(batch.advantages.dtype).expand(batch.tokens)
+        value = scope.lift(self._values([node], scope)[node.number], node.per, "token")
+        return scope.number(value, "token").to(batch.advantages.dtype).expand(batch.tokens)
 
     def _nan_guard(self, batch: TokenBatch) -> Tensor:
         """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,

@@ -86,14 +86,14 @@ def run(made: Function, name: str, layout: Layout, given: list[Any]) -> Tensor:
         call = _module(made.file, made.text).get(name)
         if not callable(call):
             raise UserError(f"{name} is {call!r} once its file has run", where=where, fix="one `def` of that name")
-        found = call(layout, *given)
-    if isinstance(found, int | float) and not made.gives:
-        found = layout.lengths.new_tensor(found, dtype=torch.float64)
-    if wrong := _wrong(found, made.gives, layout, [value for value in given if isinstance(value, Tensor)]):
-        per_response = isinstance(found, Tensor) and found.shape == layout.lengths.shape
+        value = call(layout, *given)
+    if isinstance(value, int | float) and not made.gives:
+        value = layout.lengths.new_tensor(value, dtype=torch.float64)
+    if wrong := _wrong(value, made.gives, layout, [argument for argument in given if isinstance(argument, Tensor)]):
+        per_response = isinstance(value, Tensor) and value.shape == layout.lengths.shape
         fix = "values[layout.sequence] gives each token the number of its response" if per_response else SHAPE
         raise UserError(f"{name} gives {wrong}", where=where, fix=fix)
-    return found
+    return value
 
 
 @lru_cache(maxsize=256)
@@ -149,21 +149,21 @@ def _plain(value: Any, module: str, within: tuple[int, ...]) -> Any:
     return [_plain(part, module, (*within, id(value))) for part in inside]
 
 
-def _wrong(found: Any, gives: str, layout: Layout, given: list[Tensor]) -> str:
+def _wrong(value: Any, gives: str, layout: Layout, arguments: list[Tensor]) -> str:
     """The value that came and the one that is expected, in words; empty where they are alike. Asks for no number, so
     that no device is waited for."""
-    device, widest = layout.lengths.device, max(given, key=lambda value: value.dim(), default=layout.lengths)
+    device, widest = layout.lengths.device, max(arguments, key=lambda tensor: tensor.dim(), default=layout.lengths)
     shape, dtype, what = {
         "token": (layout.sequence.shape, layout.dtype, ", one per token"),
         "condition": (layout.sequence.shape, torch.bool, ", one per token"),
         "response": (layout.lengths.shape, torch.float64, ", one per response"),
         "": (torch.Size(), torch.float64, ", a single number"),
-        "same": (torch.broadcast_shapes(*(value.shape for value in given)), widest.dtype, ", as its arguments"),
+        "same": (torch.broadcast_shapes(*(tensor.shape for tensor in arguments)), widest.dtype, ", as its arguments"),
     }[gives]
-    came = type(found).__name__
-    if isinstance(found, Tensor):
-        fits = found.dtype == dtype or (not gives and found.is_floating_point())
-        if fits and found.shape == shape and found.device == device:
+    kind = type(value).__name__
+    if isinstance(value, Tensor):
+        fits = value.dtype == dtype or (not gives and value.is_floating_point())
+        if fits and value.shape == shape and value.device == device:
             return ""
-        came = f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)} on {found.device}"
-    return f"{came}; expected: {str(dtype).removeprefix('torch.')} {list(shape)} on {device}{what}"
+        kind = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)} on {value.device}"
+    return f"{kind}; expected: {str(dtype).removeprefix('torch.')} {list(shape)} on {device}{what}"

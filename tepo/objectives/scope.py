@@ -108,8 +108,8 @@ class Scope:
     def groups(self, value: Tensor) -> tuple[Tensor, int]:
         """The number of each value's group, and how many groups there are. value: [S], [S, K] or [N]."""
         if "(groups)" not in self.made:
-            found, index = torch.unique(self.source.group_ids, return_inverse=True)
-            self.made["(groups)"] = index, found.shape[0]
+            unique_ids, index = torch.unique(self.source.group_ids, return_inverse=True)
+            self.made["(groups)"] = index, unique_ids.shape[0]
         index, count = self.made["(groups)"]
         return (index if value.shape[0] == self.lengths.shape[0] else index[self.source.sequence]), count
 
@@ -119,6 +119,6 @@ class Scope:
             index, _ = self.groups(self.lengths)
             width = self.lengths.max().clamp(min=1) if self.lengths.shape[0] else 1
             places = index[self.source.sequence] * width + self.source.positions
-            found, column = torch.unique(places, return_inverse=True)
-            self.made["(columns)"] = column, found.shape[0]
+            unique_places, column = torch.unique(places, return_inverse=True)
+            self.made["(columns)"] = column, unique_places.shape[0]
         return self.made["(columns)"]

@@ -60,15 +60,15 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
     for a model of unknown shape."""
     shape = shape_of(config.model.path)
-    found = check(config, shape, machine, reference=reference)
-    if not found.problem:
-        return found
+    first_fit = check(config, shape, machine, reference=reference)
+    if not first_fit.problem:
+        return first_fit
 
     for words in _remedies(config, machine.ranks):
         other = check(changed(config, words), shape, machine, reference=reference)
         if not other.problem:
-            return replace(found, changes=_as_chosen(words, config, other.config))
-    return replace(found, changes=None)
+            return replace(first_fit, changes=_as_chosen(words, config, other.config))
+    return replace(first_fit, changes=None)
 
 
 def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
@@ -79,7 +79,7 @@ def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool)
     try:
         engine_backend(config.engine.kind).check_settings(filled, gpus.ranks)
         sampler_backend(config.sampler.kind).check_settings(filled, gpus.ranks)
-        problem = next((said for lacks, said in lacking(filled, shape, gpus, needed) if lacks > 0), "")
+        problem = next((sentence for lacks, sentence in lacking(filled, shape, gpus, needed) if lacks > 0), "")
     except UserError as error:
         problem = error.what
     return Fit(config, filled, shape, machine, needed, problem, why)
@@ -107,9 +107,9 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
         split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
     # another layout than the one that is given first: it changes no result
-    given = " ".join(f"{key}=null" for key in _LAYOUT if get(config, key) is not None)
+    open_layout = " ".join(f"{key}=null" for key in _LAYOUT if get(config, key) is not None)
     sets = [split]  # in the order of binary numbers whose last digit is the first remedy
-    for remedy in filter(None, [given, *engine.remedies(config)]):
+    for remedy in filter(None, [open_layout, *engine.remedies(config)]):
         sets += [(*words, *remedy.split()) for words in sets]
     for words in sets:
         if words != split:
@@ -121,13 +121,13 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
 
 
-def _as_chosen(words: Sequence[str], asked: RunConfig, config: RunConfig) -> tuple[str, ...]:
+def _as_chosen(words: Sequence[str], original: RunConfig, config: RunConfig) -> tuple[str, ...]:
     """The overrides with what `config` has where they leave the layout open, without what was asked anyway."""
     chosen = []
     for word in words:
         key, _, value = word.partition("=")
         if key in _LAYOUT and value == "null":
-            if get(config, key) != get(asked, key):
+            if get(config, key) != get(original, key):
                 chosen.append(f"{key}={str(get(config, key)).lower()}")
         else:
             chosen.append(word)
@@ -150,23 +150,23 @@ def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:
 def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """GiB by phase, the most of all steps. Empty for a run that no GPU has trained."""
     keys = {phase: f"{TAKEN}{section}" for phase, section in _SECTIONS.items()}
-    known = [row for row in rows if all(key in row for key in keys.values())]
-    return {phase: max(row[key] for row in known) for phase, key in keys.items()} if known else {}
+    complete_rows = [row for row in rows if all(key in row for key in keys.values())]
+    return {phase: max(row[key] for row in complete_rows) for phase, key in keys.items()} if complete_rows else {}
 
 
 def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]:
     """Each shipped scale, and in words what of it fits. gpus: bytes of each GPU; host: bytes of main memory."""
     for scale in SCALES:
-        said = []
+        sentences = []
         for model in dict.fromkeys(model for table in _TABLES for model in load_study(table).scale(scale).models):
             config = compose([f"scale={scale}", f"model={model}"])
             if config.model.dtype == "float32":
-                said.append(f"{model} runs on the CPU")
+                sentences.append(f"{model} runs on the CPU")
             elif not gpus:
-                said.append(f"{model} needs a GPU")
+                sentences.append(f"{model} needs a GPU")
             else:  # only memory counts here: operations, bandwidth and price say nothing
                 ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
-                found = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
-                changes = f"fits with {' '.join(found.changes)}" if found.changes is not None else "does not fit"
-                said.append(f"{model} {changes if found.problem else 'fits'}")
-        yield scale, "; ".join(said)
+                gpu_fit = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
+                changes = f"fits with {' '.join(gpu_fit.changes)}" if gpu_fit.changes is not None else "does not fit"
+                sentences.append(f"{model} {changes if gpu_fit.problem else 'fits'}")
+        yield scale, "; ".join(sentences)

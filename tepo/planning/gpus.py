@@ -26,8 +26,8 @@ class Machine:
 
     @property
     def name(self) -> str:
-        one = f"{self.node_gpus} {self.card.name}"
-        return f"{self.nodes} x {one}" if self.nodes > 1 else one
+        node = f"{self.node_gpus} {self.card.name}"
+        return f"{self.nodes} x {node}" if self.nodes > 1 else node
 
     def of(self, config: RunConfig) -> Gpus:
         """The GPUs that a run's engine uses."""
@@ -55,12 +55,12 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
     name = None if card is None else "".join(card.lower().split())
     if name is not None and name not in cards:
         raise unknown_name("card", str(card), cards, where="--card")
-    left = [machine for machine in found if name is None or machine.card.name == cards[name]]
-    counts = sorted({machine.ranks for machine in left})
+    matches = [machine for machine in found if name is None or machine.card.name == cards[name]]
+    counts = sorted({machine.ranks for machine in matches})
     if gpus is not None and gpus not in counts:
         fix = f"a plan is made for {' or '.join(map(str, counts))}"
         raise UserError(f"no plan for {counted(gpus, 'GPU')}", where="--gpus", fix=fix)
-    return [machine for machine in left if gpus in (None, machine.ranks)]
+    return [machine for machine in matches if gpus in (None, machine.ranks)]
 
 
 def single_gpus() -> list[Machine]:

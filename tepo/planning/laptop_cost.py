@@ -40,7 +40,7 @@ def cpu_seconds(units: Iterable[Unit], known: Sequence[Cost]) -> float:
 def seconds_of(config: RunConfig, objective: str, steps: int, benchmarks: float, known: Sequence[Cost]) -> float:
     """CPU seconds of so many steps and benchmarks of a run, by the known costs of runs like it."""
     like = [cost for cost in known if cost.prices(config)]
-    trained, measured = [one for one in like if one.steps], [one for one in like if one.benchmarks]
+    trained, measured = [cost for cost in like if cost.steps], [cost for cost in like if cost.benchmarks]
     same = [cost for cost in trained if cost.objective == objective] or trained
     seconds = median([cost.startup_s for cost in like] or [0.0])
     seconds += steps * median([cost.training_s / cost.steps for cost in same] or [0.0])

@@ -34,7 +34,7 @@ class StudyHours:
 def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
     """Hours of training and measuring every unit. Units that take the same, as most rows of a study do, are looked at
     once."""
-    known: dict[tuple[object, ...], float | None] = {}
+    hours_by_key: dict[tuple[object, ...], float | None] = {}
     runs, unfit = [], []
     for unit in units:
         config, trained = unit.config, unit.row.objective is not None
@@ -42,10 +42,10 @@ def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
             unit.as_typed()  # its objective is loaded
         reference = trained and needs_reference(config)
         key = takes(config), *config.data.benchmarks, trained, reference
-        if key not in known:
-            found = fit(config, machine, reference=reference)
-            known[key] = None if found.problem else found.hours(trained=trained)
-        hours = known[key]
+        if key not in hours_by_key:
+            machine_fit = fit(config, machine, reference=reference)
+            hours_by_key[key] = None if machine_fit.problem else machine_fit.hours(trained=trained)
+        hours = hours_by_key[key]
         if hours is None:
             unfit.append(config.model.name)
         else:
@@ -66,6 +66,6 @@ class StudyDisk:
 def study_disk(units: Iterable[Unit]) -> StudyDisk:
     """Disk space of the distinct runs that train."""
     runs = [run_disk(unit.config) for unit in unique(units) if unit.row.objective is not None]
-    kept = sum(run.weights for run in runs)
-    one = max((run.peak - run.weights for run in runs), default=0.0)
-    return StudyDisk(kept, kept + one, sum(run.peak for run in runs))
+    weights = sum(run.weights for run in runs)
+    largest_extra = max((run.peak - run.weights for run in runs), default=0.0)
+    return StudyDisk(weights, weights + largest_extra, sum(run.peak for run in runs))

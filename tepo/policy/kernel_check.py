@@ -71,16 +71,16 @@ def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, how: At
     prompts = [np.arange(s, s + n) for s, n in zip(packed.prompt_starts, packed.prompt_spans, strict=True)]
     owners = zip(packed.starts, packed.spans, packed.groups, strict=True)
     responses = [(np.arange(start, start + span), prompts[group]) for start, span, group in owners if span]
-    for own, before in [(prompt, prompt[:0]) for prompt in prompts] + responses:
-        rows = torch.from_numpy(np.concatenate([before, own])).to(query.device)
+    for own_rows, before in [(prompt, prompt[:0]) for prompt in prompts] + responses:
+        rows = torch.from_numpy(np.concatenate([before, own_rows])).to(query.device)
         q, k, v = (tensor[rows].transpose(0, 1)[None] for tensor in (query, key, value))
         mask = None
         if how.window:  # [1, 1, L, L]: true where a key is at most `window - 1` back
             ones = torch.ones(len(rows), len(rows), dtype=torch.bool, device=query.device)
             mask = (ones.tril() & ones.triu(1 - how.window))[None, None]
         with sdpa_kernel(_KERNELS):
-            done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scale)
-        out = out.index_copy(0, rows[len(before) :], done[0].transpose(0, 1)[len(before) :])
+            segment_out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scale)
+        out = out.index_copy(0, rows[len(before) :], segment_out[0].transpose(0, 1)[len(before) :])
     return out
 
 

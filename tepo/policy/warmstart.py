@@ -107,13 +107,15 @@ class Recipe:
 
     def shortened(self, steps: int) -> "Recipe":
         """About `steps` steps, every phase in proportion."""
-        phases = tuple(replace(one, steps=max(1, round(one.steps * steps / self.steps))) for one in self.phases)
+        phases = tuple(replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases)
         return replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
 
     def with_noise(self, factor: float) -> "Recipe":
         """The recipe with so many times the bare answers, wrong results and left-out steps. Raises UserError where a
         share would exceed 1."""
-        phases = tuple(replace(one, **{name: factor * getattr(one, name) for name in _NOISE}) for one in self.phases)
+        phases = tuple(
+            replace(phase, **{name: factor * getattr(phase, name) for name in _NOISE}) for phase in self.phases
+        )
         largest = max(getattr(phase, name) for phase in phases for name in _NOISE)
         if largest > 1:
             what = f"a share of {largest:g} in the recipe"
@@ -179,8 +181,10 @@ def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerBase) ->
         response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row)))
         for row, example in enumerate(examples)
     ]
-    asked = encode_prompts([one.problem for one in examples], tokenizer, prompt="boxed" if recipe.model else "raw")
-    prompts, (end, *_) = asked.tokens, (*asked.stop, tokenizer.eos_token_id)
+    encoded_prompts = encode_prompts(
+        [example.problem for example in examples], tokenizer, prompt="boxed" if recipe.model else "raw"
+    )
+    prompts, (end, *_) = encoded_prompts.tokens, (*encoded_prompts.stop, tokenizer.eos_token_id)
     responses = [[*ids, end] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
     size = math.ceil(len(rows) / (4 if recipe.model else 2))
@@ -202,9 +206,9 @@ def _loss_sum(model: PreTrainedModel, ids: Tensor, labels: Tensor, sparse: bool)
     """Cross-entropy in nats, summed over the response tokens. sparse: a large head is multiplied for these alone, in
     another order of sums."""
     hidden, targets = model.base_model(input_ids=ids, use_cache=False).last_hidden_state, labels[:, 1:]
-    head, kept = model.get_output_embeddings(), targets != _IGNORED
-    logits = head(hidden[:, :-1][kept]) if sparse else head(hidden)[:, :-1].flatten(0, 1)
-    targets = targets[kept] if sparse else targets.flatten()
+    head, response_mask = model.get_output_embeddings(), targets != _IGNORED
+    logits = head(hidden[:, :-1][response_mask]) if sparse else head(hidden)[:, :-1].flatten(0, 1)
+    targets = targets[response_mask] if sparse else targets.flatten()
     return cross_entropy(logits.float(), targets, ignore_index=_IGNORED, reduction="sum")
 
 

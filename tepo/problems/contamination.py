@@ -58,9 +58,9 @@ def overlaps(problems: Sequence[Problem], training: Sequence[Problem], threshold
     pairs, shared = np.unique(matched * len(training) + np.repeat(trains_at, repeats), return_counts=True)
     test, train = pairs // max(len(training), 1), pairs % max(len(training), 1)
     jaccard = shared / (test_sizes[test] + train_sizes[train] - shared)
-    kept = np.flatnonzero(jaccard > threshold)
-    kept = kept[np.lexsort((train[kept], -jaccard[kept], test[kept]))]
-    return [Overlap(problems[test[i]].id, training[train[i]].id, float(jaccard[i])) for i in kept]
+    indices = np.flatnonzero(jaccard > threshold)
+    indices = indices[np.lexsort((train[indices], -jaccard[indices], test[indices]))]
+    return [Overlap(problems[test[i]].id, training[train[i]].id, float(jaccard[i])) for i in indices]
 
 
 def _shingles(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

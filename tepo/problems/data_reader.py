@@ -70,22 +70,22 @@ class ReadData:
 
     def losses(self) -> list[str]:
         """Sentences on rows that were dropped, and the first golds that are a guess; none where there are none."""
-        said = []
+        sentences = []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {why}" for why, count in self.dropped.items())
-            said.append(f"dropped {counted(sum(self.dropped.values()), 'row')}: {reasons}")
+            sentences.append(f"dropped {counted(sum(self.dropped.values()), 'row')}: {reasons}")
         if self.guessed:
-            said.append(f"{counted(len(self.guessed), 'gold')} guessed: {some_of(self.guessed)}")
-        return said
+            sentences.append(f"{counted(len(self.guessed), 'gold')} guessed: {some_of(self.guessed)}")
+        return sentences
 
     def lines(self) -> list[str]:
         """Lines for people on what was read: what was lost, how many golds were changed, and the first rows."""
         changed = f"golds that are not their whole cell: {self.changed:,} of {len(self.problems):,}"
-        said = [*self.losses(), *([changed] if self.changed else []), *self.remarks]
+        lines = [*self.losses(), *([changed] if self.changed else []), *self.remarks]
         for problem in self.problems[:_SHOWN]:
             text = " ".join(problem.prompt.split())
-            said.append(f"  {spelt(text[:_LINE])}{'…' if len(text) > _LINE else ''} → {spelt(problem.answer)}")
-        return said
+            lines.append(f"  {spelt(text[:_LINE])}{'…' if len(text) > _LINE else ''} → {spelt(problem.answer)}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | No
 
     Raises UserError for what is not there or cannot be read, columns that are not found, and data without a single
     problem."""
-    wanted = dict(fields or {})
-    encoding = wanted.pop(ENCODING, None)
-    for key in wanted:
+    field_columns = dict(fields or {})
+    encoding = field_columns.pop(ENCODING, None)
+    for key in field_columns:
         if key not in FIELDS:
             raise unknown_name("field", key, (*FIELDS, ENCODING), where=f"data.fields.{key}")
     if encoding and not is_data_file(name):
@@ -150,7 +150,7 @@ def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | No
     if name.startswith(GYM):
         return _gym(name)
     if not is_data_file(name):
-        return _chosen(_hub_rows(name), name, wanted)
+        return _chosen(_hub_rows(name), name, field_columns)
     path = Path(name).expanduser()
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
@@ -159,7 +159,7 @@ def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | No
         columns = tuple((name, name, "") for name in ("id", "problem", "answer"))
         return ReadData(tuple(read_problem_file(path, most)), columns)
     state = path.stat()
-    return _file(path, tuple(sorted(wanted.items())), encoding, (state.st_size, state.st_mtime_ns, state.st_ino))
+    return _file(path, tuple(sorted(field_columns.items())), encoding, (state.st_size, state.st_mtime_ns, state.st_ino))
 
 
 def _foreign(path: Path) -> bool:
@@ -192,19 +192,19 @@ def _file(path: Path, fields: tuple[tuple[str, str], ...], encoding: str | None,
 
 def _hub_rows(name: str) -> list[Any]:
     """Rows of a set of the hub. Raises UserError where `datasets` is missing or does not load it."""
-    found = HUB_DATA.fullmatch(name)
-    assert found
+    match = HUB_DATA.fullmatch(name)
+    assert match
     if importlib.util.find_spec("datasets") is None:
         raise UserError("the package `datasets` is not installed", where=name, fix=install_line("hub"))
     import datasets
 
     try:
-        loaded = datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train")
+        loaded = datasets.load_dataset(match["path"], match["config"], split=match["split"] or "train")
         return table_rows(loaded.with_format("arrow")[:])
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
-        said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         fix = "ORG/NAME/CONFIG:SPLIT, as in openai/gsm8k/main:train; check the network and HF_TOKEN"
-        raise UserError(f"could not load the data set: {said}", where=name, fix=fix) from error
+        raise UserError(f"could not load the data set: {reason}", where=name, fix=fix) from error
 
 
 def _at(row: Any, column: str) -> Any:
@@ -220,14 +220,14 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Col
     """What the columns hold; an answer that only a conversation holds has the column of the problem. Raises UserError
     where none holds a problem or an answer."""
     first = [row for row in rows[:100] if isinstance(row, Mapping)]
-    there = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
-    by_name = {spelled(column): column for column in reversed(there)}
-    choices = choice_columns(there)
+    columns = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
+    by_name = {spelled(column): column for column in reversed(columns)}
+    choices = choice_columns(columns)
     names = _NAMES | ({"answer": (*_NAMES["answer"], *_CHOSEN)} if choices else {})
-    fix = f"columns: {', '.join(there) or 'none'}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+    fix = f"columns: {', '.join(columns) or 'none'}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
 
     def named(name: str) -> str:
-        return name if name in there else by_name.get(spelled(name), name)
+        return name if name in columns else by_name.get(spelled(name), name)
 
     chosen: dict[str, str] = {}
     for key, column in fields.items():
@@ -247,14 +247,14 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Col
             raise UserError(f"no column holds an answer: none is called {looked_for}", where=where, fix=fix)
         chosen["answer"] = chosen["problem"]
     choices = (chosen["choices"],) if "choices" in chosen else choices
-    before, behind, asked = None, None, "" if "problem" in fields else spelled(chosen["problem"])
-    if asked == "instruction":
+    before, behind, problem_name = None, None, "" if "problem" in fields else spelled(chosen["problem"])
+    if problem_name == "instruction":
         behind = by_name.get("input")
-    elif asked in ("question", "problem", "query"):
+    elif problem_name in ("question", "problem", "query"):
         before = next((by_name[name] for name in _BEFORE if name in by_name), None)
     used = {*chosen.values(), *(column.split(".")[0] for column in chosen.values()), before, behind, *choices}
-    pictures = [column for column in there if column not in used and is_picture_column(column)]
-    unused = [column for column in there if column not in used and column not in pictures]
+    pictures = [column for column in columns if column not in used and is_picture_column(column)]
+    unused = [column for column in columns if column not in used and column not in pictures]
     of_row = (chosen["problem"], chosen["answer"], chosen.get("id"), chosen.get("family"))
     return _Columns(*of_row, before, behind, choices, tuple(pictures), tuple(unused))
 
@@ -271,19 +271,19 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
     rows = list(rows)
     columns = _columns(rows, where, fields)
     stem = Path(where).stem if is_data_file(where) else where.partition(":")[0].replace("/", "_")
-    asked: list[_RowParts] = []
+    row_parts: list[_RowParts] = []
     dropped: Counter[str] = Counter()
     for index, row in enumerate(rows):
         try:
-            asked.append(_row(row, columns, f"{stem}-{index}"))
+            row_parts.append(_row(row, columns, f"{stem}-{index}"))
         except ValueError as error:
             dropped[str(error)] += 1
-    chosen = iter(letters([(row.name, row.answer, row.choices) for row in asked if row.choices], where))
+    chosen = iter(letters([(row.name, row.answer, row.choices) for row in row_parts if row.choices], where))
     problems: list[Problem] = []
     ids: set[str] = set()
     changes: Counter[tuple[str, str]] = Counter()
     guessed, changed = [], 0
-    for row in asked:
+    for row in row_parts:
         try:
             gold = _of_choices(row.answer, *next(chosen)) if row.choices else final_answer(row.answer)
         except ValueError as error:
@@ -323,24 +323,26 @@ def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
         changes.append((column, "joined to the problem"))
     choices = choices_of({column: _at(row, column) for column in columns.choices})
     check_text([text, *(choice.text for choice in choices)], [row[key] for key in columns.pictures if key in row])
-    asked = with_choices(text, choices)
-    if asked != text:
+    question = with_choices(text, choices)
+    if question != text:
         changes += [(column, "listed below the problem") for column in columns.choices]
     answer = _answered(_at(row, columns.answer), columns.answer)
-    own = _at(row, columns.id) if columns.id else None
+    row_id = _at(row, columns.id) if columns.id else None
     family = _at(row, columns.family) if columns.family else None
-    return _RowParts(name, None if own is None else str(own), asked, str(family or ""), answer, choices, tuple(changes))
+    return _RowParts(
+        name, None if row_id is None else str(row_id), question, str(family or ""), answer, choices, tuple(changes)
+    )
 
 
 def _answered(value: Any, column: str) -> str:
     """The text that holds an answer. Raises ValueError with the reason why there is none."""
     if messages := turns(value):
-        said = [turn.text for turn in messages if turn.role == "assistant" and turn.text.strip()]
-        if not said:
+        replies = [turn.text for turn in messages if turn.role == "assistant" and turn.text.strip()]
+        if not replies:
             raise ValueError("without an answer")
-        return said[-1]
+        return replies[-1]
     listed = structure(value)
-    if isinstance(listed, list) and (listed is value or all(isinstance(one, str) for one in listed)):
+    if isinstance(listed, list) and (listed is value or all(isinstance(answer, str) for answer in listed)):
         if len(listed) != 1:
             raise ValueError("with several answers" if listed else "without an answer")
         value = listed[0]
@@ -372,6 +374,8 @@ def _gym(name: str) -> ReadData:
         raise UserError("reasoning-gym is not installed", where=name, fix="pip install reasoning-gym") from None
     if task not in DATASETS:
         raise unknown_name("task of reasoning-gym", task, DATASETS, where=name)
-    made = reasoning_gym.create_dataset(task, size=GYM_SIZE, seed=0)
-    problems = [Problem(f"{task}-{index}", one["question"], str(one["answer"]), task) for index, one in enumerate(made)]
+    dataset = reasoning_gym.create_dataset(task, size=GYM_SIZE, seed=0)
+    problems = [
+        Problem(f"{task}-{index}", entry["question"], str(entry["answer"]), task) for index, entry in enumerate(dataset)
+    ]
     return ReadData(tuple(problems), (("question", "problem", ""), ("answer", "answer", "")))

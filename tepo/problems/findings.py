@@ -52,7 +52,7 @@ class Findings:
         unread = f"{len(self.unread):,} of {self.tried:,} golds{part} cannot be read"
         several = f"{counted(len(self.several), 'problem')} with golds that differ"
         kinds = (f"{unread}, so that only the same text is right", self.unread), (several, self.several)
-        return ". ".join(f"{what}: {some_of(found)}" for what, found in kinds if found)
+        return ". ".join(f"{what}: {some_of(entries)}" for what, entries in kinds if entries)
 
 
 def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf) -> Findings:
@@ -89,25 +89,25 @@ def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf)
 def other_forms(problems: Sequence[Problem], options: GraderOptions) -> str:
     r"""A line on statements that ask for the answer in another form than a box; empty where none does, or where the
     grader reads any form."""
-    found = [
+    forms = [
         (problem.id, match[match.lastgroup or 0])
         for problem in problems
         if (match := _OTHER_FORM.search(problem.prompt))
     ]
-    if not found or "phrase" in options.fallbacks:
+    if not forms or "phrase" in options.fallbacks:
         return ""
-    named = some_of([f"{name} ({form})" for name, form in found])
+    named = some_of([f"{name} ({form})" for name, form in forms])
     fix = "take that out of them, or set grader.fallbacks=[phrase], which reads answers without a box"
-    asks = "ask" if len(found) > 1 else "asks"
-    return f"{counted(len(found), 'problem')} {asks} for the answer in another form than \\boxed{{}}: {named}: {fix}"
+    asks = "ask" if len(forms) > 1 else "asks"
+    return f"{counted(len(forms), 'problem')} {asks} for the answer in another form than \\boxed{{}}: {named}: {fix}"
 
 
 def _is_answer(gold: str) -> bool:
-    return not any(_NOTHING.fullmatch(TEXT.sub(r"\1", one).strip(" $\"'`")) for one in gold_answers(gold))
+    return not any(_NOTHING.fullmatch(TEXT.sub(r"\1", option).strip(" $\"'`")) for option in gold_answers(gold))
 
 
 def some_of(found: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    shown = [one if len(one) <= _SHOWN else f"{one[:_SHOWN]}…" for one in found[:_NAMED]]
+    texts = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in found[:_NAMED]]
     more = [f"and {len(found) - _NAMED:,} more"] if len(found) > _NAMED else []
-    return "; ".join([*shown, *more])
+    return "; ".join([*texts, *more])

@@ -46,7 +46,11 @@ def pinned_rows(name: str) -> list[str]:
 
 def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[int]:
     """Indices where the row hashes disagree, the longer list's surplus included."""
-    return [index for index, (own, other) in enumerate(zip_longest(row_hashes(problems), pinned)) if own != other]
+    return [
+        index
+        for index, (row_hash, pinned_hash) in enumerate(zip_longest(row_hashes(problems), pinned))
+        if row_hash != pinned_hash
+    ]
 
 
 def pick_pinned(problems: Sequence[Problem], pinned: Sequence[str], name: str) -> list[Problem] | None:

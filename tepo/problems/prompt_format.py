@@ -78,15 +78,15 @@ def encode_prompts(
     Raises UserError, beside that of `render_prompt`, for prompts that end before they begin, statements that are not
     whole in theirs, and statements that hold control tokens: they could close a turn and answer themselves."""
     chat = _chat(tokenizer, prompt, wrap, thinking)
-    asked, controls = template(prompt), control_tokens(tokenizer, chat.source if chat else "")
-    requests = [asked.replace(PLACE, statement) for statement in (*(one.prompt for one in problems), _HARMLESS)]
-    turns = [(asked.replace(PLACE, statement), response) for statement, response in before]
+    frame, controls = template(prompt), control_tokens(tokenizer, chat.source if chat else "")
+    requests = [frame.replace(PLACE, statement) for statement in (*(problem.prompt for problem in problems), _HARMLESS)]
+    turns = [(frame.replace(PLACE, statement), response) for statement, response in before]
     texts = chat.render(requests, turns) if chat else _wrapped(requests, prompt, wrap, None)
     tokens = [list(ids) for ids in tokenizer(texts, add_special_tokens=chat is None)["input_ids"]]
     behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat and chat.after else []
     first = (next((index for index in ids if index in controls), None) for ids in behind)
     stop = tuple(sorted({index for index in first if index is not None}))
-    prompts = [Rendered(*one) for one in zip(problems, requests, texts, tokens, strict=False)]
+    prompts = [Rendered(*parts) for parts in zip(problems, requests, texts, tokens, strict=False)]
     ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop} & controls.keys()
     _check_controls(prompts, tokens[-1], tokenizer, controls)
     _check_ends(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends}, chat=chat is not None)
@@ -132,11 +132,11 @@ def _wrapped(requests: Sequence[str], prompt: str, wrap: str, chat: ChatTemplate
 def _check_ends(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[int, str], *, chat: bool) -> None:
     """Raise UserError for a tokenizer that closes a prompt, and for a prompt at whose end there is nothing to go on
     with."""
-    where, own = (
+    where, plain_tokens = (
         str(tokenizer.name_or_path),
         [] if chat else tokenizer([text], add_special_tokens=False)["input_ids"][0],
     )
-    if own and list(tokens[-len(own) :]) != list(own):
+    if plain_tokens and list(tokens[-len(plain_tokens) :]) != list(plain_tokens):
         what = f"the model's tokenizer appends {tokenizer.convert_ids_to_tokens(tokens[-1])} to a prompt"
         fix = "add_eos_token: false in tokenizer_config.json, or take it out of the post_processor in tokenizer.json"
         raise UserError(f"{what}: {_BEHIND}", where=where, fix=fix)
@@ -151,18 +151,18 @@ def _check_controls(
 ) -> None:
     """Raise UserError for statements whose prompts have other control tokens than that of a harmless one."""
     around = [index for index in harmless if index in controls]
-    unknown, found = tokenizer.special_tokens_map.get("unk_token"), []
-    for one in prompts:
-        own = [index for index in one.tokens if index in controls]
-        if own != around:
-            more = Counter(own) - Counter(around) or Counter(around)
-            found.append((one, ", ".join(controls[index] for index in more)))
-        elif unknown and str(unknown) in one.problem.prompt:
-            found.append((one, str(unknown)))
-    if found:
-        named = "; ".join(f"{one.problem.id} ({tokens})" for one, tokens in found[:_FEW])
-        more_problems = f" and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
-        what = f"{counted(len(found), 'statement')} with control tokens of the model: {named}{more_problems}"
+    unknown, offenders = tokenizer.special_tokens_map.get("unk_token"), []
+    for prompt in prompts:
+        control_ids = [index for index in prompt.tokens if index in controls]
+        if control_ids != around:
+            more = Counter(control_ids) - Counter(around) or Counter(around)
+            offenders.append((prompt, ", ".join(controls[index] for index in more)))
+        elif unknown and str(unknown) in prompt.problem.prompt:
+            offenders.append((prompt, str(unknown)))
+    if offenders:
+        named = "; ".join(f"{prompt.problem.id} ({tokens})" for prompt, tokens in offenders[:_FEW])
+        more_problems = f" and {len(offenders) - _FEW:,} more" if len(offenders) > _FEW else ""
+        what = f"{counted(len(offenders), 'statement')} with control tokens of the model: {named}{more_problems}"
         fix = "leave them out, or write the token otherwise: in a prompt it could close a turn and open another"
         raise UserError(what, where=str(tokenizer.name_or_path), fix=fix)
 
@@ -173,35 +173,35 @@ def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat:
 
     What tokenizers normalise is not looked at: case, white space, accents, signs that are made of others."""
     where = str(tokenizer.name_or_path)
-    if changed := [one for one in prompts if chat and one.request.strip() not in one.text]:
+    if changed := [prompt for prompt in prompts if chat and prompt.request.strip() not in prompt.text]:
         what = f"the model's chat template leaves out or changes the text of {_named(changed)}"
         raise UserError(what, where=where, fix=f"another template, or {PLAIN}")
     if not prompts:
         return
-    read = tokenizer.batch_decode([one.tokens for one in prompts], skip_special_tokens=not own)
-    needles = [one.request if own else one.problem.prompt for one in prompts]
+    read = tokenizer.batch_decode([prompt.tokens for prompt in prompts], skip_special_tokens=not own)
+    needles = [prompt.request if own else prompt.problem.prompt for prompt in prompts]
     lost = [
-        (one, needle, text)
-        for one, needle, text in zip(prompts, needles, read, strict=True)
+        (prompt, needle, text)
+        for prompt, needle, text in zip(prompts, needles, read, strict=True)
         if needle not in text and _essence(needle) not in _essence(text)
     ]
     if not lost:
         return
     letters = sorted({letter for _, needle, _ in lost for letter in needle if _essence(letter)})
     alone = tokenizer.batch_decode(tokenizer(letters, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
-    missing = [one for one, text in zip(letters, alone, strict=True) if _essence(one) not in _essence(text)]
+    missing = [letter for letter, text in zip(letters, alone, strict=True) if _essence(letter) not in _essence(text)]
     some = ", ".join(missing[:_FEW_LETTERS]) + (" …" if len(missing) > _FEW_LETTERS else "")
-    what = f"has no {some}, which the prompts use" if missing else f"changes {_named(one for one, _, _ in lost)}"
+    what = f"has no {some}, which the prompts use" if missing else f"changes {_named(prompt for prompt, _, _ in lost)}"
     fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone"
     raise UserError(f"the model's tokenizer {what}", where=where, fix=fix)
 
 
 def _essence(text: str) -> str:
-    kept = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(letter for letter in kept if unicodedata.category(letter)[0] not in "ZCM")
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in letters if unicodedata.category(letter)[0] not in "ZCM")
 
 
 def _named(prompts: Iterable[Rendered]) -> str:
-    ids = [one.problem.id for one in prompts]
+    ids = [prompt.problem.id for prompt in prompts]
     more = f" and {len(ids) - _FEW:,} more" if len(ids) > _FEW else ""
     return f"{counted(len(ids), 'problem')} ({', '.join(ids[:_FEW])}{more})"

@@ -144,9 +144,9 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
     where the name cannot be right."""
     data = path.read_bytes()
     marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
-    taken, named = marked or encoding or "utf-8", f"data.fields.encoding={encoding}"
+    codec, named = marked or encoding or "utf-8", f"data.fields.encoding={encoding}"
     try:
-        text = data.decode(taken)
+        text = data.decode(codec)
     except LookupError:
         raise UserError(f"{named} is no encoding of text", fix="cp1252, latin-1, or another that Python has") from None
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
         broken = 0
     if "\0" in text or (broken and not marked and b"\0" in data):
         raise UserError("NUL bytes, which no text has", fix="data.fields.encoding=utf-16-le where it is UTF-16")
-    if encoding and not marked and _is_utf8(data) and not data.isascii() and not taken.lower().startswith("utf"):
+    if encoding and not marked and _is_utf8(data) and not data.isascii() and not codec.lower().startswith("utf"):
         raise UserError(f"its text is in UTF-8, unlike {named}", fix="leave that out")
     if encoding and (control := re.search(r"[\x80-\x9f]", text)):  # Latin-1 has these where Windows-1252 has letters
         broken = text.count("\n", 0, control.start()) + 1
@@ -163,8 +163,8 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
         fix = "data.fields.encoding=cp1252 reads a table in Windows-1252"
         fix += f", iconv -f cp1252 -t utf-8 {path.name} converts any file"
         fix = "copy the file again: cut off?" if marked == "utf-16" else fix
-        raise UserError(f"line {broken}: not text in {'UTF-8' if taken.startswith('utf-8') else taken}", fix=fix)
-    return text, [f"read as {taken}"] if taken not in ("utf-8", "utf-8-sig") else []
+        raise UserError(f"line {broken}: not text in {'UTF-8' if codec.startswith('utf-8') else codec}", fix=fix)
+    return text, [f"read as {codec}"] if codec not in ("utf-8", "utf-8-sig") else []
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -178,14 +178,14 @@ def _is_utf8(data: bytes) -> bool:
 def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
     """Rows of a table whose first line names the columns. Of the separators in that line the one counts by which every
     row has as many fields as there are names. usual: what files of this kind have."""
-    told = _TOLD.match(text)
+    match = _TOLD.match(text)
     lines = list(io.StringIO(text, newline=""))
-    if told:
+    if match:
         lines[0] = "\n"
     header = next((line for line in lines if line.strip()), "")
     if not header:
         raise UserError("the file is empty", fix="a first line that names the columns")
-    likely = [told[1]] if told else [one for one in (usual, *_SEPARATORS) if one in header]
+    likely = [match[1]] if match else [separator for separator in (usual, *_SEPARATORS) if separator in header]
     tables: dict[str, tuple[list[str], list[Row], list[str]]] = {}
     faults = list[UserError]()
     for separator in dict.fromkeys(likely or [usual]):
@@ -195,8 +195,10 @@ def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
             faults.append(error)
     fitting = [separator for separator, (names, _, _) in tables.items() if len(names) > 1]
     if len(fitting) > 1:
-        said = " or by ".join(map(_SEPARATORS.__getitem__, fitting))
-        raise UserError(f"separated by {said}? Both fit all lines", fix="put the names of columns in quotation marks")
+        separators = " or by ".join(map(_SEPARATORS.__getitem__, fitting))
+        raise UserError(
+            f"separated by {separators}? Both fit all lines", fix="put the names of columns in quotation marks"
+        )
     if faults and not fitting:
         raise faults[0]
     separator = fitting[0] if fitting else next(iter(tables))
@@ -220,8 +222,8 @@ def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], 
         try:
             cells = next(reader, None)
         except csv.Error:
-            said = _lines_of(start, reader.line_num)
-            what = f"{said}: a quotation mark opens a field and closes inside it, or never"
+            beginning = _lines_of(start, reader.line_num)
+            what = f"{beginning}: a quotation mark opens a field and closes inside it, or never"
             raise UserError(what, fix=_QUOTING) from None
         if cells is None:
             break
@@ -246,8 +248,8 @@ def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], 
             rows.append({name: cell for name, cell in zip(names, cells, strict=True) if name})
     if ragged:
         more = [f"{len(ragged) - _NAMED} more"] if len(ragged) > _NAMED else []
-        said = f"{counted(len(names), 'column')} in the header (separated by {_SEPARATORS[separator]}), but "
-        raise UserError(said + listed([*ragged[:_NAMED], *more]), fix=_QUOTING)
+        beginning = f"{counted(len(names), 'column')} in the header (separated by {_SEPARATORS[separator]}), but "
+        raise UserError(beginning + listed([*ragged[:_NAMED], *more]), fix=_QUOTING)
     if bare and spanning:
         what = f"{bare[0]} has a quotation mark in a field that is not in quotation marks"
         raise UserError(f"{what}, so that those of {spanning[0]} may be text, too", fix=_QUOTING)

@@ -51,10 +51,10 @@ def text_of(value: Any, what: str) -> str:
         raise ValueError(f"{what} is neither a text nor a number")
     if isinstance(value, WrittenFloat):
         try:
-            kept = Decimal(value.text) == Decimal(repr(float(value)))
+            is_exact = Decimal(value.text) == Decimal(repr(float(value)))
         except ArithmeticError:  # an exponent that no Decimal has
-            kept = False
-        if not kept:
+            is_exact = False
+        if not is_exact:
             raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
     if isinstance(value, float) and math.isinf(value):
         raise ValueError(f"{what} is Infinity, which is no number of JSON; in quotes it is \\infty")

@@ -85,14 +85,14 @@ def problem_file(source: Dataset, name: str) -> Path | None:
     `TEPO_DATA/NAME.jsonl`, else the copy that `keep` made. Raises UserError when TEPO_DATA is no folder."""
     if source.path.endswith(".jsonl"):
         return Path(source.path)
-    kept, folder = _kept(source, name), os.environ.get("TEPO_DATA")
+    file, folder = _kept(source, name), os.environ.get("TEPO_DATA")
     if folder:
         if not Path(folder).is_dir():
             fix = "point it at a folder of NAME.jsonl files, or unset it to use the hub"
             raise UserError("TEPO_DATA is not a folder", where=folder, fix=fix)
         path = Path(folder) / f"{source.file or name}.jsonl"
-        kept = path if path.is_file() else kept
-    return kept if kept.is_file() else None
+        file = path if path.is_file() else file
+    return file if file.is_file() else None
 
 
 def keep(source: Dataset, name: str, count: int, expected: str | None) -> str:
@@ -102,7 +102,7 @@ def keep(source: Dataset, name: str, count: int, expected: str | None) -> str:
     problems = load_dataset_problems(source, name, count, expected)
     if fetched:
         keys = {"id": "id", "problem": "prompt", "answer": "answer", "subject": "family"}
-        rows = [{key: getattr(one, field) for key, field in keys.items()} for one in problems]
+        rows = [{key: getattr(problem, field) for key, field in keys.items()} for problem in problems]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_atomic(_kept(source, name), lines, option="XDG_CACHE_HOME")
     return f"{counted(len(problems), 'problem')} {'fetched' if fetched else 'there already'}"
@@ -129,9 +129,9 @@ def content(source: Dataset, name: str) -> list[Any]:
     folder = Path(source.path)
     files = [Path(file.replace("{revision}", source.revision or "main")) for file in source.data_files]
     inside = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    held = [file_digest(file) if file.is_file() else str(file) for file in [*files, *inside]]
+    contents = [file_digest(file) if file.is_file() else str(file) for file in [*files, *inside]]
     fields = {key: value for key, value in vars(source.fields).items() if (key, value) != ("after", None)}
-    return [None if inside else source.path, source.revision, source.config, source.split, fields, held]
+    return [None if inside else source.path, source.revision, source.config, source.split, fields, contents]
 
 
 def read_problem_file(path: Path, most: int | None = _MISTAKES) -> list[Problem]:
@@ -199,13 +199,13 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
             source.path, source.config, split=source.split, revision=revision, data_files=files or None
         )
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
-        said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         fix = f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {_instead(source, name)}"
         fix += "; with a network, `tepo model fetch --all STUDY` keeps what a study needs"
         where = f"{source.path}@{source.revision}"
-        raise UserError(f"could not load {name}: {said}", where=where, fix=fix) from error
-    wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
-    missing = [column for column in wanted if column not in table.column_names]
+        raise UserError(f"could not load {name}: {reason}", where=where, fix=fix) from error
+    columns = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
+    missing = [column for column in columns if column not in table.column_names]
     if missing:
         fix = f"columns: {', '.join(table.column_names)}; set dataset.fields"
         raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=fix)
@@ -222,8 +222,10 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
             answer = str(answer).rpartition(fields.after)[2].replace(",", "")
         family = "; ".join(family) if isinstance(family, list) else str(family)
         try:
-            one = problem_of({"id": f"{name}-{index}", "problem": row[fields.problem], "answer": answer})
-            problems.append(replace(one, prompt=one.prompt.strip(), answer=one.answer.strip(), family=family))
+            problem = problem_of({"id": f"{name}-{index}", "problem": row[fields.problem], "answer": answer})
+            problems.append(
+                replace(problem, prompt=problem.prompt.strip(), answer=problem.answer.strip(), family=family)
+            )
         except ValueError as error:
             mistakes.append(f"row {index}: {error}")
     if mistakes:

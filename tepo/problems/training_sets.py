@@ -63,8 +63,8 @@ def load_training_problems(
     be found or is not the pinned content."""
     if is_own("data", name):
         problems = list(read_data(name, fields).problems)
-        found = overlaps(benchmark_problems(), problems) if exclude_contaminated else []
-        contaminated = {overlap.training for overlap in found}
+        pairs = overlaps(benchmark_problems(), problems) if exclude_contaminated else []
+        contaminated = {overlap.training for overlap in pairs}
     else:
         problems = _declared_problems(name)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
@@ -108,10 +108,10 @@ def draw(problems: Sequence[Problem], count: int, contaminated: Set[str]) -> lis
     nothing: copies of a set differ in it."""
     digests = {problem.id: content_hash("".join(problem.prompt.split())) for problem in problems}
     times = Counter(digests.values())
-    rest = [one for one in problems if times[digests[one.id]] == 1 and one.id not in contaminated]
-    rest = [one for one in rest if is_compared(one.prompt)]
-    chosen = {problem.id for problem in sorted(rest, key=lambda problem: digests[problem.id])[:count]}
-    return [problem for problem in rest if problem.id in chosen]
+    candidates = [problem for problem in problems if times[digests[problem.id]] == 1 and problem.id not in contaminated]
+    candidates = [problem for problem in candidates if is_compared(problem.prompt)]
+    chosen = {problem.id for problem in sorted(candidates, key=lambda problem: digests[problem.id])[:count]}
+    return [problem for problem in candidates if problem.id in chosen]
 
 
 def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list[Problem], list[Problem]]:
@@ -141,7 +141,9 @@ def training_fingerprint(
     if not is_own("data", name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
     rows = rows_hash(read_data(name, fields).problems)
-    left_out = [load_benchmark(one).fingerprint for one in dataset_benchmarks()] if exclude_contaminated else None
+    left_out = (
+        [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
+    )
     return content_hash([rows, left_out], 64)
 
 

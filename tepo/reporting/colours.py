@@ -99,10 +99,10 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
     first = {methods[label]: label for label in reversed(labels)}
     result: dict[str, Look] = {}
     for label in sorted(labels, key=lambda label: first[methods[label]] != label):
-        own, colours = look(methods[label]), {style.colour for style in result.values()}
+        method_look, colours = look(methods[label]), {style.colour for style in result.values()}
         others = sorted((PALETTE[name] for name in _FREE), key=lambda colour: colour in colours)
-        styles = [own, *_styles(own.colour), *(style for colour in others for style in _styles(colour))]
-        result[label] = next((style for style in styles if style not in result.values()), own)
+        styles = [method_look, *_styles(method_look.colour), *(style for colour in others for style in _styles(colour))]
+        result[label] = next((style for style in styles if style not in result.values()), method_look)
     return {label: result[label] for label in labels}
 
 

@@ -23,8 +23,8 @@ def headline(table: Table) -> str:
     if OUTCOME in columns:
         return _claims(table)
     blocks = [block for block in table.blocks if compared(block)]
-    if drawn := [block for block in blocks if block.drawn]:
-        return f"On average over such {drawn[0].drawn}s: {_verdicts(drawn)}"
+    if drawn_blocks := [block for block in blocks if block.drawn]:
+        return f"On average over such {drawn_blocks[0].drawn}s: {_verdicts(drawn_blocks)}"
     if blocks:
         return _verdicts(blocks)
     return table.notes[0].rstrip(".") if table.notes and AVERAGE not in columns else ""
@@ -40,17 +40,17 @@ def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:
 
 def _claims(table: Table) -> str:
     words = Counter(cell.text.partition(";")[0] for *_, column, cell in table.cells() if column.key == OUTCOME)
-    known = sum(words[outcome] for outcome in DeltaVerdict)
-    if not known:
+    judged_count = sum(words[outcome] for outcome in DeltaVerdict)
+    if not judged_count:
         return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
-    return f"Of {counted(known, 'registered claim')} {outcomes_text(words)}"
+    return f"Of {counted(judged_count, 'registered claim')} {outcomes_text(words)}"
 
 
 def outcomes_text(words: Mapping[str, int]) -> str:
     """Numbers of claims by their outcome: "2 hold, 1 is refuted and 1 is undecided"."""
     verbs = {DeltaVerdict.HOLDS: ("holds", "hold")}
-    known = [(outcome, words[outcome]) for outcome in DeltaVerdict if words.get(outcome)]
-    return listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
+    counts = [(outcome, words[outcome]) for outcome in DeltaVerdict if words.get(outcome)]
+    return listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in counts])
 
 
 def _verdicts(blocks: Sequence[TableBlock]) -> str:

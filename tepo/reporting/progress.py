@@ -79,11 +79,11 @@ def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int],
         reported: dict[str, tuple[int, int]] = {}
         advance: list[Callable[[float, str], None]] = []
 
-        def report(name: str, rows: int, wanted: int) -> None:
+        def report(name: str, rows: int, all_rows: int) -> None:
             if not advance:
                 advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
-            reported[name] = rows, wanted
-            note = f"{name} {rows}/{wanted}"
+            reported[name] = rows, all_rows
+            note = f"{name} {rows}/{all_rows}"
             if (under_way := sum(done < of for done, of in reported.values())) > 1:
                 every = [sum(numbers) for numbers in zip(*reported.values(), strict=True)]
                 note = f"{every[0]}/{every[1]} responses, {under_way} benchmarks under way"

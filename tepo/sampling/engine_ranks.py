@@ -61,9 +61,9 @@ class Lockstep:
         """The value of the first rank."""
         if self.size == 1:
             return value
-        said = torch.tensor(int(value))
-        dist.broadcast(said, self.first, self.group)
-        return bool(said)
+        flag = torch.tensor(int(value))
+        dist.broadcast(flag, self.first, self.group)
+        return bool(flag)
 
     def gathered(self, value: T) -> list[T]:
         """The picklable values of all ranks of the engine, in their order."""

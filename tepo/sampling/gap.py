@@ -78,8 +78,8 @@ def ask(sampler: Sampler, prompts: Callable[[int], Sequence[Sequence[int]]], lon
     middles = [prompt[max(0, (len(prompt) - _PROMPT_TOKENS) // 2) :] for prompt in prompts(_ASKED * engines)]
     params = SamplingParams(n=1, temperature=1.0, max_new_tokens=min(longest, _ANSWER_TOKENS))
     groups = sampler.sample([piece[:_PROMPT_TOKENS] for piece in middles], range(len(middles)), params)
-    said = [response.tokens.tobytes() + response.logprobs.tobytes() for group in groups for response in group]
-    return [b"".join(said[engine::engines]) for engine in range(engines)]
+    answers = [response.tokens.tobytes() + response.logprobs.tobytes() for group in groups for response in group]
+    return [b"".join(answers[engine::engines]) for engine in range(engines)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
     """The model with other parameters for a moment. Tied ones may get different values, nothing is copied."""
     places = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if (known := plain_name(name)) in weights:
+        if (key := plain_name(name)) in weights:
             owner, _, leaf = name.rpartition(".")
-            places.append((model.get_submodule(owner), leaf, parameter, weights[known].to(parameter.device)))
+            places.append((model.get_submodule(owner), leaf, parameter, weights[key].to(parameter.device)))
     try:
         for module, leaf, _, value in places:
             setattr(module, leaf, nn.Parameter(value, requires_grad=False))
@@ -218,11 +218,11 @@ class GapAlarm:
             live.setdefault(_place(value), (name, value.detach()))
         if sum(value.nbytes for _, value in live.values()) > _KEEP:
             return
-        held = {}
+        copies = {}
         for place, (name, value) in live.items():
             buffer = spare[name] if name in spare else torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
-            held[place] = buffer.copy_(value, non_blocking=True)
-        self.now = {name: held[_place(value)] for name, value in weights.items()}
+            copies[place] = buffer.copy_(value, non_blocking=True)
+        self.now = {name: copies[_place(value)] for name, value in weights.items()}
 
     def check(
         self, sampler: Tensor, trainer: Tensor, evidence: Evidence | None = None, *, where: str = ""
@@ -231,34 +231,34 @@ class GapAlarm:
         Raises RunFailed with the likely cause when it is beyond the bound, or has grown and growth stops."""
         gap = self._measure(sampler, trainer)
         self.first = gap.mean if self.first is None else self.first
-        limit, said, scale = self.bound, f"bound {self.bound:g}", self.bound / self.limits.bound
+        limit, limit_text, scale = self.bound, f"bound {self.bound:g}", self.bound / self.limits.bound
         if gap.within(limit):
             limit = scale * min(max(self.limits.ratio * self.first / scale, self.limits.least), self.limits.most)
-            said = f"{self.first:.2g} in the first rollout, at most {limit:.2g} now"
+            limit_text = f"{self.first:.2g} in the first rollout, at most {limit:.2g} now"
             if gap.mean <= limit:
                 return gap.metrics
             if not self.limits.stops:
                 if gap.mean - 3 * gap.error <= limit:  # too few tokens to tell
                     return gap.metrics
-                what = f"{where}: mean log-prob gap of sampler and trainer {gap.mean:.2g} ({said})"
+                what = f"{where}: mean log-prob gap of sampler and trainer {gap.mean:.2g} ({limit_text})"
                 self._warn(what, "rounding, or weights that did not reach the sampler; training goes on")
                 return gap.metrics
         cause = self._diagnose(sampler, trainer, evidence, limit) if evidence else None
         if cause:
-            name, left, fix = cause[0], f" (gap left under it: {cause[1].mean:.2g})", cause[2]
+            name, note, fix = cause[0], f" (gap left under it: {cause[1].mean:.2g})", cause[2]
         elif self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
-            name, left = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}", ""
+            name, note = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}", ""
             fix = f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"
         else:
             tried = "temperature" + (" and prefix cache" if self.fresh else "")
-            left = f"; ruled out: {tried if evidence else 'nothing (no evidence could be taken)'}"
-            left += ", weights of the sync before" if self.previous else ""
+            note = f"; ruled out: {tried if evidence else 'nothing (no evidence could be taken)'}"
+            note += ", weights of the sync before" if self.previous else ""
             name = "weights never synced since the start, or the two implement the model differently (RoPE, dtype …)"
             fix = "check that sync reaches every sampler, and compare both on the starting weights"
         raise RunFailed(
-            f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} ({said}), "
+            f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} ({limit_text}), "
             f"max {gap.max:.3g}, {gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\n"
-            f"likely cause: {name}{left}",
+            f"likely cause: {name}{note}",
             where=where,
             fix=fix,
         )
@@ -273,16 +273,16 @@ class GapAlarm:
     def _diagnose(self, sampler: Tensor, trainer: Tensor, evidence: Evidence, limit: float) -> Cause | None:
         """The fault that leaves the smallest gap, if one leaves a gap within the limit. The prefix cache comes last:
         its test is made at temperature 1 with fresh log-probs, so other faults of `sample` would pass it too."""
-        found = [self._temperature(sampler, evidence, limit), *self._old_weights(sampler, evidence)]
-        explained = [cause for cause in found if cause[1].within(limit)]
+        causes = [self._temperature(sampler, evidence, limit), *self._old_weights(sampler, evidence)]
+        explained = [cause for cause in causes if cause[1].within(limit)]
         if explained:
             return min(explained, key=lambda cause: cause[1].mean)
         again = self.fresh(evidence.sequences) if self.fresh is not None else None
         if again is not None:  # on all ranks or on none: what follows is a collective, for a rank without sequences too
-            left = self._measure(torch.cat([torch.empty(0), *map(torch.from_numpy, again)]), evidence.score(1.0).cpu())
-            if left.within(limit):
+            gap = self._measure(torch.cat([torch.empty(0), *map(torch.from_numpy, again)]), evidence.score(1.0).cpu())
+            if gap.within(limit):
                 name = "stale prefix cache: scored afresh, without the cache, the sampler agrees with the trainer"
-                return name, left, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)"
+                return name, gap, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)"
         return None
 
     def _temperature(self, sampler: Tensor, evidence: Evidence, limit: float) -> Cause:

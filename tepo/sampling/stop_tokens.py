@@ -20,19 +20,19 @@ def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
 
     Raises UserError for a value that is no row of the vocabulary."""
     source, rows = str(model.config._name_or_path) or "the model", model.config.get_text_config().vocab_size
-    declared, own = getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id
+    declared, tokenizer_eos = getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id
     listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
     named = [(value, _settings_file(source)) for value in listed]
-    if own is not None:
-        named.append((own, "tokenizer_config.json"))
+    if tokenizer_eos is not None:
+        named.append((tokenizer_eos, "tokenizer_config.json"))
     for value, file in named:
         if type(value) is not int or not 0 <= value < rows:
             what = f"eos_token_id is {repr(value)[:80]}, which is no row of the vocabulary (0 to {rows - 1:,})"
             fix = "the id, or the list of ids, with which the model ends a text"
             raise UserError(what, where=f"{source}/{file}", fix=fix)
     if not named:
-        said = "neither its tokenizer nor its generation settings name a token that ends a response: all are cut off"
-        logging.getLogger(__name__).warning("%s: %s", source, said)
+        message = "neither its tokenizer nor its generation settings name a token that ends a response: all are cut off"
+        logging.getLogger(__name__).warning("%s: %s", source, message)
     return sorted({value for value, _ in named})
 
 

@@ -51,11 +51,11 @@ class TensorFile:
     def waited_for(self) -> "TensorFile":
         """With the tensors in main memory, copied where they lie elsewhere: nothing changes them until they are
         written. Of those that are one and the same, as DeepSpeed's steps are, each is its own, as safetensors asks."""
-        tensors, seen = {}, set()
+        tensors, pointers = {}, set()
         for name, value in self.tensors.items():
             here = value.detach().to("cpu").contiguous()
-            tensors[name] = here.clone() if here.data_ptr() in seen else here
-            seen.add(here.data_ptr())
+            tensors[name] = here.clone() if here.data_ptr() in pointers else here
+            pointers.add(here.data_ptr())
         return replace(self, tensors=tensors)
 
     def write(self, folder: Path) -> int:
@@ -113,20 +113,23 @@ def damage(folder: Path, *, contents: bool = False) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"half-written: {_PROGRESS} is missing or damaged"
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
-        found = zip(digests, pool.map(lambda name: _digest_on_disk(folder / name), digests), strict=True)
-        return next((f"{name} is not as it was written (SHA-256)" for name, own in found if own != digests[name]), "")
+        disk_digests = zip(digests, pool.map(lambda name: _digest_on_disk(folder / name), digests), strict=True)
+        return next(
+            (f"{name} is not as it was written (SHA-256)" for name, digest in disk_digests if digest != digests[name]),
+            "",
+        )
 
 
 def drop_resumption(folder: Path) -> None:
     """Delete what only resuming needs: the optimiser's state and waiting rollouts. The checkpoint stays complete at
     every moment."""
     progress = read_progress(folder)
-    kept = {
+    kept_entries = {
         key: {name: value for name, value in progress[key].items() if name.split("/")[0] not in _FOR_RESUMING}
         for key in ("files", "sha256")
     }
-    if progress != progress | kept:
-        write_progress(folder, progress | kept)
+    if progress != progress | kept_entries:
+        write_progress(folder, progress | kept_entries)
     for part in for_resuming(folder):
         shutil.rmtree(part, ignore_errors=True)
 

@@ -134,7 +134,7 @@ def load_result(folder: Path) -> Result | None:
 def _complete(result: Result) -> bool:
     """Tell whether everything that tables and commands read is there, with the right type, and can be true."""
     k, every = result.samples, (result.scores, *result.subsets.values())
-    wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
+    score_names = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
     numbers = [(name, value) for scores in every for name, value in scores.items()]
     numbers += [("", result.accuracy), *(("", end) for end in result.interval or ())]
     return (
@@ -146,7 +146,7 @@ def _complete(result: Result) -> bool:
         and 0 <= result.timeouts <= result.problems * k
         and isinstance(result.task, dict)
         and isinstance(result.benchmark, str)
-        and all(wanted <= set(scores) for scores in every)
+        and all(score_names <= set(scores) for scores in every)
     )
 
 

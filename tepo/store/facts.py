@@ -43,16 +43,16 @@ def thinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Metrics as a record keeps them, a mapping a step: what is drawn, with few digits; what is summed or chosen by, at
     every step. rows: of metrics.jsonl, one a step from 1 on. What is thin already stays as it is."""
     largest = sorted({int(match[1]) for row in rows for name in row if (match := _BEST.match(name))})[-2:]
-    drawn = _DRAWN | {f"{BEST}{size}": 3 for size in largest}
-    apart = max(1, len(rows) // _POINTS)  # the same for runs of the same length
-    kept = []
+    drawn_digits = _DRAWN | {f"{BEST}{size}": 3 for size in largest}
+    stride = max(1, len(rows) // _POINTS)  # the same for runs of the same length
+    thinned_rows = []
     for number, row in enumerate(rows):
-        shown = number % apart == 0 or number == len(rows) - 1
-        digits = {STEP: 15, **_SUMMED, **(drawn if shown else {})}
+        on_chart = number % stride == 0 or number == len(rows) - 1
+        digits = {STEP: 15, **_SUMMED, **(drawn_digits if on_chart else {})}
         thin = {name: float(f"{row[name]:.{count}g}") for name, count in digits.items() if row.get(name) is not None}
         exact = {name: value for name, value in row.items() if name.startswith(_VALIDATED)}
-        kept.append(thin | {STEP: int(row[STEP])} | exact)
-    return kept
+        thinned_rows.append(thin | {STEP: int(row[STEP])} | exact)
+    return thinned_rows
 
 
 SCORES: tuple[str, ...] = ("run", "benchmark", "problem", "right", "samples", "grader", "task", "timeouts")
@@ -135,8 +135,10 @@ class Facts:
         by_run, names, values = self._steps
         steps, rows = self.curves["step"].to_numpy(), []
         for place in by_run.get(run, ()):
-            known = {name: value for name, value in zip(names, values[place].tolist(), strict=True) if value == value}
-            rows.append({STEP: int(steps[place]), **known})
+            known_values = {
+                name: value for name, value in zip(names, values[place].tolist(), strict=True) if value == value
+            }
+            rows.append({STEP: int(steps[place]), **known_values})
         return rows
 
     def lasting(self, run: str) -> list[dict[str, Any]]:

@@ -52,13 +52,13 @@ def runs(store: Path) -> list[RunFolder]:
     both, a folder that may not be read, and one that no command opens because links lead out of it."""
     if not store.is_dir():
         return []
-    found = []
+    run_folders = []
     for run in (RunFolder(Path(entry.path)) for entry in os.scandir(store)):
         parts = ("config.json", "manifest.json", "metrics.jsonl", "checkpoints")  # every run has one
         unreadable = run.path.is_dir() and not os.access(run.path, os.R_OK | os.X_OK)
         if unreadable or any(os.path.lexists(run.path / part) for part in parts):
-            found.append(run)
-    return sorted(found, key=lambda run: run.path.name)
+            run_folders.append(run)
+    return sorted(run_folders, key=lambda run: run.path.name)
 
 
 def _complete(run: RunFolder) -> bool:
@@ -71,11 +71,11 @@ def _ids(store: Path) -> list[str]:
 
 def costs(store: Path) -> list[Cost]:
     """Every recorded cost in a store, but of runs that links lead out of."""
-    found: list[Cost] = []
+    run_costs: list[Cost] = []
     for run in map(RunFolder, store.glob("*/")):
         try:
             run.opened  # noqa: B018
         except UserError:
             continue
-        found += run.costs()
-    return found
+        run_costs += run.costs()
+    return run_costs

@@ -47,12 +47,12 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
 
     A run that another process creates or rewrites meanwhile is left out, and there the next time."""
     now = time.time() if now is None else now
-    found = []
+    summaries = []
     for run in runs(store):
         try:
             run.opened  # noqa: B018
         except UserError as error:
-            found.append(LiveRun(run.path.name, f"{CLOSED}: {error.what}"))
+            summaries.append(LiveRun(run.path.name, f"{CLOSED}: {error.what}"))
             continue
         try:
             manifest = run.manifest()
@@ -68,13 +68,15 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
             continue
         silent = running and now - moved > SILENT
         steps, seconds = config["train"]["steps"], _values(rows[-10:], SECONDS)
-        left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
+        seconds_left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
         reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
-        done = len(rows)
-        found.append(LiveRun(run.path.name, status, *names, done, steps, reward, entropy, length, left, moved))
-    return sorted(found, key=lambda live: (-live.moved, live.id))
+        steps_done = len(rows)
+        summaries.append(
+            LiveRun(run.path.name, status, *names, steps_done, steps, reward, entropy, length, seconds_left, moved)
+        )
+    return sorted(summaries, key=lambda live: (-live.moved, live.id))
 
 
 def _values(rows: Sequence[dict[str, Any]], metric: str) -> list[float]:

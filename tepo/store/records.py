@@ -57,15 +57,15 @@ _FIX = "restore it from the repository, or move it away and write it anew: `tepo
 def read_frames(folder: Path, names: Sequence[str] = FRAMES) -> Facts:
     """Frames of a folder, `runs` as they are stored (`opened` gives their values); empty ones where there is no folder,
     and for those that are not asked for. Raises UserError naming the file that is damaged."""
-    found: dict[str, pd.DataFrame] = {}
+    frames: dict[str, pd.DataFrame] = {}
     for name in FRAMES:
         if name not in names or not folder.is_dir():
-            found[name] = pd.DataFrame(columns=_SCHEMAS[name].names)
+            frames[name] = pd.DataFrame(columns=_SCHEMAS[name].names)
             continue
-        found[name] = _read(folder / f"{name}.parquet").to_pandas()
-    if not len(found["scores"]):
-        found["scores"] = joined_scores([])
-    return Facts(**found)
+        frames[name] = _read(folder / f"{name}.parquet").to_pandas()
+    if not len(frames["scores"]):
+        frames["scores"] = joined_scores([])
+    return Facts(**frames)
 
 
 def _read(path: Path) -> pa.Table:

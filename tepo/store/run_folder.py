@@ -128,11 +128,11 @@ class RunFolder:
         written."""
         manifest, saved = self.manifest(), self.checkpoints()
         written = manifest.get("tokens") or (self.progress(saved[-1]).get("tokens") if saved else None) or {}
-        found = sorted((self.opened / "tokens").glob("step_*.json"))
-        for path in found:
+        dumps = sorted((self.opened / "tokens").glob("step_*.json"))
+        for path in dumps:
             if path.name in written and file_digest(path) != written[path.name]:
                 raise UserError("the token dump is not as it was written (SHA-256)", where=str(path), fix=MOVE_AWAY)
-        return found
+        return dumps
 
     def excerpt(self) -> Excerpt | None:
         """Responses from before and after the reward fell; None where it did not, or where too few dumps are left."""
@@ -234,17 +234,19 @@ class RunFolder:
             ending = self.ending()
             last = steps if ending is None else ending.step - 1
             reason, where = self.metrics_damage(last, more=False), self.metrics_file
-            kept = best.step if (best := self.best()) else last
+            kept_step = best.step if (best := self.best()) else last
             if not reason and saved:
-                reason, where = self._damage(kept, contents=contents), self.checkpoint(kept)
+                reason, where = self._damage(kept_step, contents=contents), self.checkpoint(kept_step)
             if reason:
-                said = f"the run says it is finished, but {reason}: copied half?"
-                raise UserError(said, where=str(where), fix=AGAIN)
+                message = f"the run says it is finished, but {reason}: copied half?"
+                raise UserError(message, where=str(where), fix=AGAIN)
             return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
-            (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
-            raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
+            (reason, where), whole_step = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
+            raise UserError(
+                reason, where=str(where), fix=AGAIN if whole_step is None else f"train it on, from step {whole_step}"
+            )
 
     def ending(self) -> Ending | None:
         """The early stop of a finished run, if it had one."""
@@ -295,8 +297,8 @@ class RunFolder:
         """Tell whether the weights that a result names are those of this folder, as `tepo.jobs.weights` names them."""
         if self.path.name.startswith("base-"):
             return f"base-{content_hash(weights)}" == self.path.name
-        kept = self.kept_step()
-        checkpoint = "" if kept is None else self.checkpoint(kept).name
+        kept_step = self.kept_step()
+        checkpoint = "" if kept_step is None else self.checkpoint(kept_step).name
         return not self.finished() or weights == f"{self.path.name}/{checkpoint}"
 
     def right_answers(self, benchmark: str) -> RightAnswers | None:
@@ -308,10 +310,10 @@ class RunFolder:
         damaged."""
         if not self.finished():
             return None
-        found = read_validation(self.validation_file)
-        if found is None:
+        validation = read_validation(self.validation_file)
+        if validation is None:
             return None
-        validated, weights = found
+        validated, weights = validation
         if weights is not None and not self._is_own(weights):
             raise validation_damage(self.validation_file)
         return validated
@@ -351,15 +353,15 @@ class RunFolder:
         """The reason that metrics are not those of steps 1 to `steps`, once each and in order; empty where they are.
 
         more: lines of later steps may follow."""
-        held = [row.get(_STEP) for row in self.metrics()]
+        recorded_steps = [row.get(_STEP) for row in self.metrics()]
         if more:
-            held = [step for step in held if not (isinstance(step, int) and step > steps)]
-        wanted = list(range(1, steps + 1))
-        if held == wanted:
+            recorded_steps = [step for step in recorded_steps if not (isinstance(step, int) and step > steps)]
+        expected_steps = list(range(1, steps + 1))
+        if recorded_steps == expected_steps:
             return ""
-        if missing := [step for step in wanted if step not in held]:
+        if missing := [step for step in expected_steps if step not in recorded_steps]:
             return f"its metrics hold {steps - len(missing)} of {steps} steps, and lack step {missing[0]}"
-        return f"its metrics hold {len(held)} lines for {steps} steps, or hold them out of order"
+        return f"its metrics hold {len(recorded_steps)} lines for {steps} steps, or hold them out of order"
 
     # checkpoints ----------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
@@ -372,11 +374,11 @@ class RunFolder:
     def newest(self) -> Path | None:
         """The newest complete checkpoint, of a finished run that of its weights; None where there is none at all.
         Raises UserError where all are damaged."""
-        saved, complete, kept = self._saved(), self.checkpoints(), self.kept_step()
+        saved, complete, kept_step = self._saved(), self.checkpoints(), self.kept_step()
         if saved and not complete:
-            said = f"every checkpoint of the run is damaged: {self._damage(saved[-1])}"
-            raise UserError(said, where=str(self.checkpoint(saved[-1])), fix=AGAIN)
-        return self.checkpoint(kept if kept in complete else complete[-1]) if complete else None
+            message = f"every checkpoint of the run is damaged: {self._damage(saved[-1])}"
+            raise UserError(message, where=str(self.checkpoint(saved[-1])), fix=AGAIN)
+        return self.checkpoint(kept_step if kept_step in complete else complete[-1]) if complete else None
 
     def to_resume(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint from which training goes on bit for bit, None where there is none at all, and what is
@@ -424,8 +426,8 @@ class RunFolder:
         """Describe the damage of a checkpoint; empty where nothing is."""
         if reason := damage(self.checkpoint(step), contents=contents):
             return reason
-        own = self.progress(step).get("step")
-        return "" if own == step else f"progress.json is of step {own}"
+        recorded_step = self.progress(step).get("step")
+        return "" if recorded_step == step else f"progress.json is of step {recorded_step}"
 
     def _unfit(self, step: int, *, contents: bool) -> tuple[str, Path] | None:
         """The reason that training cannot go on from a checkpoint, and its place."""
@@ -446,9 +448,9 @@ class RunFolder:
         for dump in (self.opened / "tokens").glob("step_*.json"):
             if dump.name > self.tokens(step).name:
                 dump.unlink()
-        kept = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
+        kept_rows = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
         if self.metrics_file.exists():
-            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
+            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept_rows))
 
     def scratch(self, step: int) -> Path:
         """The folder in which a checkpoint is written before it appears."""
@@ -460,20 +462,20 @@ class RunFolder:
 
     def keep_weights(self) -> None:
         """Keep the weights that a finished run ended with, which is never resumed."""
-        kept = self.kept_step()
-        if kept is not None and kept in self.checkpoints():
-            for other in (other for other in self._saved() if other != kept):  # also a half of an earlier version
+        kept_step = self.kept_step()
+        if kept_step is not None and kept_step in self.checkpoints():
+            for other in (other for other in self._saved() if other != kept_step):  # also a half of an earlier version
                 remove_folder(self.checkpoint(other))
-            drop_resumption(self.checkpoint(kept))
+            drop_resumption(self.checkpoint(kept_step))
 
     def clean_up(self) -> None:
         """Remove what a kill left of a finished run after its end, unless another process is at it or the store cannot
         be written."""
-        kept = self.kept_step()
-        if kept is None or kept not in self.checkpoints():  # what it ended with is damaged
+        kept_step = self.kept_step()
+        if kept_step is None or kept_step not in self.checkpoints():  # what it ended with is damaged
             return
-        left = any(True for pattern in LEFT["train"] for _ in self.opened.glob(pattern))
-        if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(kept)):
+        leftovers = any(True for pattern in LEFT["train"] for _ in self.opened.glob(pattern))
+        if leftovers or len(self._saved()) > 1 or for_resuming(self.checkpoint(kept_step)):
             with contextlib.suppress(UserError), self.lock():
                 self.keep_weights()
 

@@ -77,8 +77,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
     parts["objective"] = row_of(parts["objective"]).formula.digest
     if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum
         parts["data"]["reward"] = [
-            [content_hash(one["text"]) if one["text"] else one["file"], one["function"], one["weight"]]
-            for one in rewards.values()
+            [content_hash(reward["text"]) if reward["text"] else reward["file"], reward["function"], reward["weight"]]
+            for reward in rewards.values()
         ]
     return parts
 
@@ -88,8 +88,10 @@ def validated(config: RunConfig) -> list[list[str]]:
     `identity` as it is."""
     if config.data.kind == "problems":
         return []
-    loaded = [one for one in map(load_benchmark, config.data.benchmarks) if one.procedural]
-    return [[one.name, one.validation(config.train.validation_problems).fingerprint] for one in loaded]
+    loaded = [benchmark for benchmark in map(load_benchmark, config.data.benchmarks) if benchmark.procedural]
+    return [
+        [benchmark.name, benchmark.validation(config.train.validation_problems).fingerprint] for benchmark in loaded
+    ]
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:
@@ -119,8 +121,8 @@ def read_config(path: Path) -> dict[str, Any]:
         what = "the run's configuration is not JSON: copied half?"
         raise UserError(what, where=str(path), fix=AGAIN) from None
     if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
-        said = config if isinstance(config, dict) else {}
-        version, recipe = said.get("tepo", "unknown"), said.get("recipe")
+        document = config if isinstance(config, dict) else {}
+        version, recipe = document.get("tepo", "unknown"), document.get("recipe")
         what = f"the run was written by another version of tepo ({version})"
         if version == __version__:
             what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
@@ -135,9 +137,10 @@ def is_configuration(full: Any) -> bool:
     """Tell whether a stored configuration has the parts that commands show, in their types."""
     if not isinstance(full, dict) or type(full.get("seed")) is not int:
         return False
-    wanted = (("objective", "name", str), ("model", "name", str), ("data", "name", str), ("train", "steps", int))
+    required_keys = (("objective", "name", str), ("model", "name", str), ("data", "name", str), ("train", "steps", int))
     return all(
-        isinstance(full.get(group), dict) and isinstance(full[group].get(key), kind) for group, key, kind in wanted
+        isinstance(full.get(group), dict) and isinstance(full[group].get(key), kind)
+        for group, key, kind in required_keys
     )
 
 
@@ -148,11 +151,11 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
     if manifest and (recipe := manifest.get("recipe")) != RECIPE:
         what = f"the run was made by recipe {recipe}, and this is recipe {RECIPE}"
         raise UserError(what, where=folder, fix="use the commit that made it, or another --store")
-    for known in (manifest.get("id"), stored.get("id")):
-        if known is not None and known != name:
-            what = f"{_OTHER}: it is that of run {known}, copied under another name?"
-            raise UserError(what, where=str(file), fix=f"call the folder {known}, or move it out of the store")
+    for recorded_name in (manifest.get("id"), stored.get("id")):
+        if recorded_name is not None and recorded_name != name:
+            what = f"{_OTHER}: it is that of run {recorded_name}, copied under another name?"
+            raise UserError(what, where=str(file), fix=f"call the folder {recorded_name}, or move it out of the store")
     recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
-    own = content_hash([content_hash(recorded), stored.get("seed")]) == name
-    if not own or manifest.get(DIGEST) not in (None, file_digest(file)):
+    name_matches = content_hash([content_hash(recorded), stored.get("seed")]) == name
+    if not name_matches or manifest.get(DIGEST) not in (None, file_digest(file)):
         raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=AGAIN)

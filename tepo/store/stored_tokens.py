@@ -67,13 +67,19 @@ def parse_dump(data: Any) -> TokenDump:
     if data["format"] != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {data['format']}")
     responses = []
-    for one in data["responses"]:
+    for response in data["responses"]:
         values = {
             name: [None if number is None or not math.isfinite(number) else float(number) for number in numbers]
-            for name, numbers in one["values"].items()
+            for name, numbers in response["values"].items()
         }
-        said = str(one["prompt"]), str(one["answer"]), float(one["reward"]), bool(one["finished"]), int(one["group"])
-        responses.append(TokenResponse(*said, [*map(str, one["tokens"])], values))
+        fields = (
+            str(response["prompt"]),
+            str(response["answer"]),
+            float(response["reward"]),
+            bool(response["finished"]),
+            int(response["group"]),
+        )
+        responses.append(TokenResponse(*fields, [*map(str, response["tokens"])], values))
     return TokenDump(int(data["step"]), str(data["objective"]), tuple(responses))
 
 
@@ -108,10 +114,10 @@ def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: 
     rewards = {row[_STEP]: row[_REWARD] for row in rows if _REWARD in row}
     if not rewards or max(rewards) not in dumps:
         return None
-    kept = [step for step in dumps if rewards.get(step, 0.0) >= KEPT * max(rewards.values())]
-    if not kept or max(kept) == max(rewards):
+    kept_steps = [step for step in dumps if rewards.get(step, 0.0) >= KEPT * max(rewards.values())]
+    if not kept_steps or max(kept_steps) == max(rewards):
         return None
-    before, after = (Passage(rewards[step], _short(read_dump(dumps[step]))) for step in (max(kept), max(rewards)))
+    before, after = (Passage(rewards[step], _short(read_dump(dumps[step]))) for step in (max(kept_steps), max(rewards)))
     return Excerpt(before, after, ending)
 
 
@@ -135,13 +141,13 @@ def unpack_excerpt(value: Mapping[str, Any]) -> Excerpt:
 def _short(dump: TokenDump) -> TokenDump:
     """The first response to each prompt, then the second ones, until they are enough: prompts and responses in the
     order in which they were drawn. Values with three digits."""
-    drawn: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     turns = []
     for response in dump.responses:
-        turns.append((drawn[response.group], response.group, response))
-        drawn[response.group] += 1
+        turns.append((counts[response.group], response.group, response))
+        counts[response.group] += 1
     first = sorted(turns, key=lambda turn: turn[:2])[:RESPONSES]
-    return replace(dump, responses=tuple(replace(one, values=_shown(one)) for *_, one in first))
+    return replace(dump, responses=tuple(replace(response, values=_shown(response)) for *_, response in first))
 
 
 def _shown(response: TokenResponse) -> dict[str, list[float | None]]:

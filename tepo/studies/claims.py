@@ -63,12 +63,12 @@ class StatedRegion:
     outside: tuple[float, ...] = option((), "below the first or above the second")
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self).items() if value not in (None, ())]
-        if len(given) != 1:
+        keys = [name for name, value in vars(self).items() if value not in (None, ())]
+        if len(keys) != 1:
             raise UserError("a region is one of at_least, at_most, between, outside", fix="write {at_least: 2}")
         ends = self.between or self.outside
         if ends and not (len(ends) == 2 and ends[0] < ends[1]):
-            raise UserError(f"`{given[0]}` takes two rising ends", fix=f"write {given[0]}: [-2, 2]")
+            raise UserError(f"`{keys[0]}` takes two rising ends", fix=f"write {keys[0]}: [-2, 2]")
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ def load_claims(scale: str | None = None, files: Collection[str] = (CLAIMS, OWN)
     claims: tuple[Claim, ...] = ()
     for prefix, path in claim_files().items():
         if prefix in files:
-            taken = () if prefix == CLAIMS else written_names(claim_files()[CLAIMS])
-            claims += read_claims(path, prefix, taken).claims
+            other_names = () if prefix == CLAIMS else written_names(claim_files()[CLAIMS])
+            claims += read_claims(path, prefix, other_names).claims
     return Claims(tuple(claim for claim in claims if scale in (None, claim.scale)))
 
 
@@ -235,7 +235,7 @@ def check_registered(claim: Claim, run: str, sessions: Iterable[Mapping[str, Any
     That is the commit of the code. A file of the user's own lies in another repository: there it is the one that was
     the last when the process began."""
     folder, now = claim.file.parent, _wording(claim, yaml.safe_load(claim.file.read_text(encoding="utf-8")))
-    for session in [one for one in sessions if one.get("what") == "train"] or [{}]:
+    for session in [session for session in sessions if session.get("what") == "train"] or [{}]:
         commit, started = session.get("commit"), session.get("started")
         if claim.family.startswith(OWN):
             commit = ((started and git(folder, "rev-list", "-1", f"--before={started}", "HEAD")) or "").strip()
@@ -257,12 +257,12 @@ AFTERWARDS = ("means", "note", "by_its_first_rule", "known")  # may change after
 def _wording(claim: Claim, document: Any) -> Any:
     """Words that must not change after the runs; None where the document does not hold the claim."""
     try:
-        batch = [one for one in document["claims"] if str(one.get("batch", 1)) == str(claim.batch)]
-        (own,) = [one for one in batch if one["name"] == claim.name]
+        batch = [entry for entry in document["claims"] if str(entry.get("batch", 1)) == str(claim.batch)]
+        (own_entry,) = [entry for entry in batch if entry["name"] == claim.name]
         how = {str(key): value for key, value in document.get("batches", {}).items()}.get(str(claim.batch))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    return {key: own[key] for key in own if key not in AFTERWARDS}, [one["name"] for one in batch], how
+    return {key: own_entry[key] for key in own_entry if key not in AFTERWARDS}, [entry["name"] for entry in batch], how
 
 
 @cache

@@ -24,15 +24,15 @@ def fetch_inputs(units: Iterable[Unit], tell: Callable[[str], None]) -> None:
     Raises UserError that names what could not be fetched, after all the rest was; before anything where the hub is
     needed and does not answer."""
     configs = [unit.config for unit in units]
-    models = {(one.path, one.revision): one for config in configs for one in config.model.loaded}.values()
-    sets, own = _problems([one.data for one in configs])
+    models = {(model.path, model.revision): model for config in configs for model in config.model.loaded}.values()
+    sets, own_data = _problems([config.data for config in configs])
     remote = any(is_remote(source, name) for name, (source, _, _) in sets.items())
     if (remote or any(on_hub(model.path) for model in models)) and (silence := hub_silence()):
         fix = "run this where there is a network, without HF_HUB_OFFLINE; HF_ENDPOINT names a mirror of the hub"
         raise UserError(f"nothing is fetched: {silence}", fix=fix)
-    work = {"@".join(filter(None, (one.path, one.revision))): partial(_model, one) for one in models}
+    work = {"@".join(filter(None, (model.path, model.revision))): partial(_model, model) for model in models}
     work |= {name: partial(keep, source, name, count, pin) for name, (source, count, pin) in sets.items()}
-    work |= {data.problems or "": partial(_own_problems, data) for data in own}
+    work |= {data.problems or "": partial(_own_problems, data) for data in own_data}
     failed: dict[str, UserError] = {}
     for name, bring in work.items():
         try:
@@ -62,19 +62,19 @@ _Sets = dict[str, tuple[Dataset, int, str | None]]
 def _problems(data: list[DataConfig]) -> tuple[_Sets, list[DataConfig]]:
     """The declared sets with the number of their problems and the hash of them; and who reads problems of the
     caller's."""
-    trained = {one.problems: one for one in data if one.kind == "problems" and one.problems}
-    own = [one for name, one in trained.items() if is_own("data", name)]
-    compared = dataset_benchmarks() if any(one.exclude_contaminated for one in own) else []
+    trained = {config.problems: config for config in data if config.kind == "problems" and config.problems}
+    own_data = [config for name, config in trained.items() if is_own("data", name)]
+    compared = dataset_benchmarks() if any(config.exclude_contaminated for config in own_data) else []
     sets: _Sets = {}
     for name in trained:
         for part, declared in [] if is_own("data", name) else sources_of(name):
             assert declared.dataset
             sets[part] = declared.dataset, declared.count, declared.hash
-    for name in dict.fromkeys([*(name for one in data for name in one.benchmarks), *compared]):
+    for name in dict.fromkeys([*(name for config in data for name in config.benchmarks), *compared]):
         benchmark = load_benchmark(name)
         if benchmark.dataset:
             sets[name.partition(":")[0]] = benchmark.dataset, benchmark.count, benchmark.hash
-    return sets, own
+    return sets, own_data
 
 
 def _own_problems(data: DataConfig) -> str:

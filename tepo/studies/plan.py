@@ -149,8 +149,8 @@ class Unit:
     def to_measure(self) -> float:
         """Benchmarks that are missing; a validation counts by its share of their responses."""
         if self.tuning:
-            there = self.recorded or self.validation() is not None
-            return 0 if there else validation_share(self.config)
+            has_validation = self.recorded or self.validation() is not None
+            return 0 if has_validation else validation_share(self.config)
         return len(self.missing_benchmarks())
 
     def done(self) -> bool:
@@ -168,18 +168,18 @@ def composed(words: tuple[str, ...], on_record: bool = False) -> tuple[RunConfig
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
     """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row. `model=…`
     among them replaces the study's models. Raises UserError where they set what the study varies or tunes."""
-    given = list(overrides)
-    own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
-    for name in own:
+    texts = list(overrides)
+    override_models = [text.removeprefix("model=") for text in texts if text.startswith("model=")][-1:]
+    for name in override_models:
         check_override(f"model={name}")
-    extra = check_row_overrides([text for text in given if not text.startswith("model=")])
+    extra = check_row_overrides([text for text in texts if not text.startswith("model=")])
     varied, key, verb = study.keys_set_at(scale), *(("tune", "tunes") if study.tune_at(scale) else ("vary", "varies"))
     for text in extra:
         if key_of(text) in varied:
             fix = f"leave it out, or change `{key}:` in a study of your own"
             raise UserError(f"{key_of(text)} is what the study {study.name} {verb}", where=text, fix=fix)
     chosen, usual, recipes = study.scale(scale), scale_studies(scale).objectives, {}
-    for model in own or chosen.models:
+    for model in override_models or chosen.models:
         for row in study.rows_at(scale):
             words = (
                 f"scale={scale}",
@@ -200,7 +200,7 @@ def make_plan(
     with which choosing begins (`tepo.studies.tuning_result` gives the others) and the base. `overrides` come last and
     apply to every row. The untrained base is measured once, whatever the seed."""
     words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
-    wanted = () if tune else reporting_seeds(study, scale, seeds)
+    report_seeds = () if tune else reporting_seeds(study, scale, seeds)
     for (_, label), words in words_of.items():
         try:
             composed(words)
@@ -211,7 +211,7 @@ def make_plan(
     def seeds_of(row: StudyRow) -> Sequence[int]:
         if row.objective is None:
             return (0,)
-        return tune.seeds_of(row.setting) if tune else wanted
+        return tune.seeds_of(row.setting) if tune else report_seeds
 
     units = [
         unit_of(row, model, words_of[model, row.name], seed, store)
@@ -234,8 +234,8 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
 
 def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path, on_record: bool = False) -> Unit:
     """A unit of a row. on_record: from the base on record, whatever lies here under its name."""
-    made, recipe = composed(words, on_record)
-    config = replace(made, store=str(store), seed=seed)
+    recipe_config, recipe = composed(words, on_record)
+    config = replace(recipe_config, store=str(store), seed=seed)
     run = RunFolder.of_base(config, on_record) if row.objective is None else RunFolder(store / run_id(config, recipe))
     return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path, recorded_base=on_record)
 

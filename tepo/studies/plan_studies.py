@@ -44,7 +44,7 @@ def plan_all(
         study = load_study(name)
         panels = [load_study(panel) for panel in study.panels]
         for panel in panels:
-            if (own := panel.own_scale(scale)) in panel.scales and panel.tune_at(own):
+            if (own_scale := panel.own_scale(scale)) in panel.scales and panel.tune_at(own_scale):
                 what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
                 raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
         studies += panels or [study]
@@ -69,20 +69,20 @@ def plan_studies(
             raise UserError(what, where="panels", fix="name its panels")
     planned: list[tuple[Study, list[Unit]]] = []
     for study in studies:
-        given = (None, ()) if study.registered else (seeds, overrides)
-        own = study.own_scale(scale)
-        units = make_plan(study, own, store=store, seeds=given[0], overrides=given[1])
-        if tune := study.tune_at(own):
-            units = with_chosen(units, tune, reporting_seeds(study, own, seeds))
+        settings = (None, ()) if study.registered else (seeds, overrides)
+        own_scale = study.own_scale(scale)
+        units = make_plan(study, own_scale, store=store, seeds=settings[0], overrides=settings[1])
+        if tune := study.tune_at(own_scale):
+            units = with_chosen(units, tune, reporting_seeds(study, own_scale, seeds))
         for config in {tuple(unit.config.data.benchmarks): unit.config for unit in units}.values():
             check_measurable(config)
         planned.append((study, units))
     first: dict[tuple[str, str, str, int], tuple[Study, Unit]] = {}
     for study, units in planned:  # on one page a label stands for one run of a scale
         for unit in units:
-            other, known = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
-            if known.folder != unit.folder:
-                differing = sorted(set(known.overrides) ^ set(unit.overrides))
+            other, other_unit = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
+            if other_unit.folder != unit.folder:
+                differing = sorted(set(other_unit.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
                 fix = "give one of the rows another label, or make them the same; each study can be asked for alone"
                 where = f"{study.name} beside {other.name}"

@@ -40,20 +40,24 @@ def read_facts(
     Raises UserError for damaged files of the store or of records."""
     if not records:
         return list(planned), _facts(planned, None)
-    kept, known = Records.found(), list[tuple[Study, list[Unit]]]()
+    all_records, plan = Records.found(), list[tuple[Study, list[Unit]]]()
     for study, units in planned:
-        units = kept.all_units(study, units, seeds)
-        known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
-    return known, _facts(known, kept)
+        units = all_records.all_units(study, units, seeds)
+        plan.append(
+            (study, [unit if unit.done() else replace(unit, recorded=all_records.holds(unit)) for unit in units])
+        )
+    return plan, _facts(plan, all_records)
 
 
 def recorded_facts(planned: Planned) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
     """What records hold of a plan under all seeds, whatever the store holds: the studies with such units alone."""
-    kept, known = Records.found(), list[tuple[Study, list[Unit]]]()
+    records, plan = Records.found(), list[tuple[Study, list[Unit]]]()
     for study, units in planned:
-        held = [replace(unit, recorded=True) for unit in kept.all_units(study, units) if kept.holds(unit)]
-        known += [(study, held)] if held else []
-    return known, _facts(known, kept)
+        recorded_units = [
+            replace(unit, recorded=True) for unit in records.all_units(study, units) if records.holds(unit)
+        ]
+        plan += [(study, recorded_units)] if recorded_units else []
+    return plan, _facts(plan, records)
 
 
 def measured_studies(
@@ -68,7 +72,7 @@ def measured_studies(
     that no larger one shows, and means no other run by the same label."""
     if not records and not any(store.glob("*/config.json")):
         return []
-    found: dict[str, tuple[list[Unit], set[str]]] = {}
+    candidates: dict[str, tuple[list[Unit], set[str]]] = {}
     for name in study_names():
         try:
             study = load_study(name)
@@ -81,19 +85,19 @@ def measured_studies(
         units = [unit for _, part in planned for unit in part]
         done = [unit for unit in units if facts.of(unit.id, tuning=unit.tuning).done]
         if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
-            found[name] = units, {unit.id for unit in done}
-    chosen, shown = set[str](), set[str]()
+            candidates[name] = units, {unit.id for unit in done}
+    chosen, shown_ids = set[str](), set[str]()
     folders: dict[tuple[str, str, str, int], Path] = {}
     # those that are complete first, of these the largest
     for name, (units, ids) in sorted(
-        found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))
+        candidates.items(), key=lambda candidate: (-len(candidate[1][1]) / len(candidate[1][0]), -len(candidate[1][1]))
     ):
         labels = {(scale_of(units), unit.label, unit.model, unit.seed): unit.folder for unit in units}
-        if not ids <= shown and all(folders.get(label, folder) == folder for label, folder in labels.items()):
+        if not ids <= shown_ids and all(folders.get(label, folder) == folder for label, folder in labels.items()):
             chosen.add(name)
-            shown, folders = shown | ids, folders | labels
+            shown_ids, folders = shown_ids | ids, folders | labels
     claimed = [CLAIMS] if _any_claim(scale, store, records) else []
-    return [*claimed, *(name for name in found if name in chosen)]
+    return [*claimed, *(name for name in candidates if name in chosen)]
 
 
 def _any_claim(scale: str | None, store: Path, records: bool) -> bool:
@@ -103,15 +107,15 @@ def _any_claim(scale: str | None, store: Path, records: bool) -> bool:
     except UserError as error:  # a draft of the user's own
         say(f"claims are left out: {error.what} in {error.where}")
         return False
-    known, facts = read_facts(planned, records=records)
-    return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in known)
+    plan, facts = read_facts(planned, records=records)
+    return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in plan)
 
 
-def _facts(planned: Planned, kept: "Records | None") -> Facts:
+def _facts(planned: Planned, records: "Records | None") -> Facts:
     """Frames of a plan, a row of `runs` a unit. A run that several studies name is read once, for all of them: from
     records where one of them needs these, but for what the others have measured in the store. Raises UserError for
     damaged files."""
-    known, of_run = dict[str, Known](), dict[str, list[Unit]]()
+    known_runs, of_run = dict[str, Known](), dict[str, list[Unit]]()
     scores, curves = list[pd.DataFrame](), list[pd.DataFrame]()
     for unit in (unit for _, units in planned for unit in units):
         of_run.setdefault(unit.id, []).append(unit)
@@ -122,12 +126,12 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
             if (answers := run.right_answers(name)) and (result := run.result(name)):
                 task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
                 scores.append(scores_of(id, name, answers, result.grader, task, result.timeouts))
-        if kept and any(unit.recorded for unit in alike):
-            known[id] = kept.known[id]
+        if records and any(unit.recorded for unit in alike):
+            known_runs[id] = records.known[id]
             continue
         if rows := run.metrics():
             curves.append(curves_of(id, rows))
-        known[id] = Known(
+        known_runs[id] = Known(
             "store" if run.opened.is_dir() else "",
             base or run.finished(),
             alike[0].outcome,
@@ -144,13 +148,13 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
             "study": study.name, "row": row_key(unit), "label": unit.row_label, "setting": dict(unit.row.setting.point),
             "model": unit.model, "seed": unit.seed, "objective": unit.row.objective, "tuning": unit.tuning,
             "steps": unit.steps, "words": unit.overrides, "run": unit.id, "done": done,
-            "stale": kept is not None and not done and kept.names(study, unit), **vars(known[unit.id]),
+            "stale": records is not None and not done and records.names(study, unit), **vars(known_runs[unit.id]),
         })  # fmt: skip
-    if kept:
-        recorded = [run for run, one in known.items() if one.source == "record"]
-        held = [frames for frames in kept.frames.values() if frames is not None]
-        scores += [frames.scores[frames.scores["run"].isin(recorded)] for frames in held]
-        curves += [frames.curves[frames.curves["run"].isin(recorded)] for frames in held]
+    if records:
+        recorded = [run for run, entry in known_runs.items() if entry.source == "record"]
+        record_frames = [frames for frames in records.frames.values() if frames is not None]
+        scores += [frames.scores[frames.scores["run"].isin(recorded)] for frames in record_frames]
+        curves += [frames.curves[frames.curves["run"].isin(recorded)] for frames in record_frames]
         scores, curves = _first_of_each(scores, ["run", "benchmark"]), _first_of_each(curves, ["run"])
     return facts_from(runs, scores, curves)
 
@@ -183,18 +187,18 @@ class Records:
     @classmethod
     def found(cls) -> "Records":
         """Raises UserError for a damaged file."""
-        kept = cls({}, set())
+        records = cls({}, set())
         for folder in record_folders():
-            kept.frames[folder] = None
+            records.frames[folder] = None
             for run, (study, label, model, seed) in read_index(folder)["runs"].items():
-                kept.by_run.setdefault(run, []).append(folder)
-                kept.named.add((study, label, model, seed))
-        return kept
+                records.by_run.setdefault(run, []).append(folder)
+                records.named.add((study, label, model, seed))
+        return records
 
     def read(self, runs: Iterable[str]) -> None:
         """Read the folders that hold these runs, where they were not read before."""
-        asked = {folder for run in runs for folder in self.by_run.get(run, ())}
-        new = {folder: read_frames(folder) for folder in asked if self.frames[folder] is None}
+        folders = {folder for run in runs for folder in self.by_run.get(run, ())}
+        new = {folder: read_frames(folder) for folder in folders if self.frames[folder] is None}
         self.frames.update(new)
         if new:  # whatever is read when, the order of folders counts
             self.known.clear()
@@ -204,9 +208,9 @@ class Records:
                 continue
             for row in frames.runs.itertuples(index=False):
                 values = opened(row, folder / "runs.parquet")
-                if known := self.known.get(row.run):  # with what any has measured
-                    more = {name: getattr(known, name) or values[name] for name in ("validation", "excerpt")}
-                    self.known[row.run] = replace(known, **more)
+                if record := self.known.get(row.run):  # with what any has measured
+                    more = {name: getattr(record, name) or values[name] for name in ("validation", "excerpt")}
+                    self.known[row.run] = replace(record, **more)
                     continue
                 ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
                 self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
@@ -226,29 +230,37 @@ class Records:
         rows: dict[tuple[str, bool], list[Unit]] = {}
         for unit in units:
             rows.setdefault((row_key(unit), unit.tuning), []).append(unit)
-        known = {seed for *_, seed in self.named} - set(tune.seeds if tune else ())
-        known = set() if seeds is not None or study.registered else known
+        known_seeds = {seed for *_, seed in self.named} - set(tune.seeds if tune else ())
+        known_seeds = set() if seeds is not None or study.registered else known_seeds
         more = {
-            key: [unit for unit in under_seeds(row[0], row[0].row, sorted(known)) if unit.id in self.by_run]
+            key: [unit for unit in under_seeds(row[0], row[0].row, sorted(known_seeds)) if unit.id in self.by_run]
             for key, row in rows.items()
             if not row[0].tuning and row[0].row.objective is not None
         }
         self.read(unit.id for part in (units, *more.values()) for unit in part)
-        more = {key: held for key, part in more.items() if (held := [unit for unit in part if self.holds(unit)])}
-        own = {seed for name, *_, seed in self.named if name == study.name}
-        shared = set[int].intersection(*({unit.seed for unit in held} for held in more.values())) if more else set()
+        more = {
+            key: held_units for key, part in more.items() if (held_units := [unit for unit in part if self.holds(unit)])
+        }
+        own_seeds = {seed for name, *_, seed in self.named if name == study.name}
+        shared = (
+            set[int].intersection(*({unit.seed for unit in held_units} for held_units in more.values()))
+            if more
+            else set()
+        )
         planned = {key: {unit.seed for unit in row} for key, row in rows.items()}
-        added = [(key, unit) for key, held in more.items() for unit in held if unit.seed in own | shared]
+        added = [
+            (key, unit) for key, held_units in more.items() for unit in held_units if unit.seed in own_seeds | shared
+        ]
         return [*units, *(unit for key, unit in added if unit.seed not in planned[key])]
 
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is
         today."""
-        known = self.known.get(unit.id)
-        if known is None or self.recipes[unit.id] != RECIPE:
+        record = self.known.get(unit.id)
+        if record is None or self.recipes[unit.id] != RECIPE:
             return False
         if unit.tuning:
-            return known.validation is not None and known.validation.problems == problems_hash(unit.config)
+            return record.validation is not None and record.validation.problems == problems_hash(unit.config)
         return all(self._measures_today(unit, name) for name in unit.benchmarks)
 
     def _measures_today(self, unit: Unit, name: str) -> bool:
@@ -268,8 +280,8 @@ class Records:
     def share(self, unit: Unit) -> float | None:
         """Validation of a unit that helps to choose, by the store or by its record."""
         self.read([unit.id])
-        if (there := unit.validation()) is not None or not self.holds(replace(unit, tuning=True)):
-            return there
+        if (share := unit.validation()) is not None or not self.holds(replace(unit, tuning=True)):
+            return share
         validation = self.known[unit.id].validation
         return None if validation is None else validation.share
 

@@ -111,8 +111,10 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
             folder.parent.mkdir(parents=True, exist_ok=True)
             _record_bases(folder.with_name(BASES), [unit for _, part in done for unit in part])
             write_frames(folder, joined)
-    known = set(joined.runs["run"])
-    return RecordCounts(len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in known for unit in units))
+    recorded_ids = set(joined.runs["run"])
+    return RecordCounts(
+        len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in recorded_ids for unit in units)
+    )
 
 
 def _frames(done: Planned) -> Facts:
@@ -121,17 +123,22 @@ def _frames(done: Planned) -> Facts:
     _, facts = read_facts(done)
     rows = []
     for study, unit in units.values():
-        known = facts.of(unit.id)
+        run_facts = facts.of(unit.id)
         costs = [  # to a tenth of a second
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
-            for cost in known.costs
+            for cost in run_facts.costs
         ]
         excerpt = None if unit.row.objective is None else unit.in_store.excerpt()
-        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": excerpt}
+        values = {
+            "ending": run_facts.ending,
+            "made": joined_sessions(run_facts.made),
+            "costs": costs,
+            "excerpt": excerpt,
+        }
         rows.append({
             "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
-            "seed": unit.seed, "words": list(unit.overrides), "trained": known.trained,
-            **stored(values | {"validation": known.validation}),
+            "seed": unit.seed, "words": list(unit.overrides), "trained": run_facts.trained,
+            **stored(values | {"validation": run_facts.validation}),
         })  # fmt: skip
     curves = [curves_of(id, thin) for id in units if (thin := thinned(facts.metrics(id)))]
     return Facts(pd.DataFrame(rows), facts.scores, joined_curves(curves))
@@ -154,22 +161,22 @@ def _merged(old: Facts, new: Facts) -> Facts:
 
 
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:
-    known, bases = read_bases(file), {}
-    for path, revision in {(one.path, one.revision) for unit in units for one in unit.config.model.loaded}:
+    old_bases, bases = read_bases(file), {}
+    for path, revision in {(model.path, model.revision) for unit in units for model in unit.config.model.loaded}:
         if path.startswith("package:") or on_hub(path) or is_gone(path):
             continue
         folder = Path(resolve(path))
         recipe = folder / RECIPE_FILE  # a base that `tepo model warmstart` made says how
-        made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
+        origin = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
         bases[path] = {
             "hash": base_fingerprint(path, revision),
-            "made": {key: made[key] for key in made if key != "host"},
+            "made": {key: origin[key] for key in origin if key != "host"},
         }
-        if known.get(path, bases[path])["hash"] != bases[path]["hash"]:
+        if old_bases.get(path, bases[path])["hash"] != bases[path]["hash"]:
             fix = f"give this one another name, or move {file} and the records beside it away"
             raise UserError("the records are of another base of this name", where=path, fix=fix)
     if bases:
-        write_json(file, dict(sorted((known | bases).items())))
+        write_json(file, dict(sorted((old_bases | bases).items())))
 
 
 def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -181,8 +188,8 @@ def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str,
         groups.setdefault(json.dumps(facts), []).append(session)
     return tuple(
         {
-            "started": min(str(one.get("started")) for one in group),
-            "ended": max((str(one["ended"]) for one in group if one.get("ended")), default=None),
+            "started": min(str(session.get("started")) for session in group),
+            "ended": max((str(session["ended"]) for session in group if session.get("ended")), default=None),
             **json.loads(facts),
         }
         for facts, group in groups.items()
@@ -192,12 +199,14 @@ def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str,
 def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Unit]], Facts]:
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
     fewer where fewer are recorded."""
-    kept = Records.found()
-    held = [(study, unit) for study, units in planned for unit in kept.all_units(study, units) if kept.holds(unit)]
-    recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in held}
+    records = Records.found()
+    pairs = [
+        (study, unit) for study, units in planned for unit in records.all_units(study, units) if records.holds(unit)
+    ]
+    recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in pairs}
     some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
     chosen = [recorded[id] for id in some]
-    return chosen, kept.facts([(study, [unit]) for study, unit in chosen])
+    return chosen, records.facts([(study, [unit]) for study, unit in chosen])
 
 
 def anew(unit: Unit, store: Path) -> Unit:
@@ -230,5 +239,7 @@ def agreement(unit: Unit, recorded: Facts, again: Facts) -> Agreement:
 
 def machines(facts: Facts) -> list[str]:
     """The kinds of CPU and versions of torch that made them, in words."""
-    said = [f"{cpu(session)}, torch {session.get('torch')}" for made in facts.runs["made"] for session in made]
-    return list(dict.fromkeys(said))
+    descriptions = [
+        f"{cpu(session)}, torch {session.get('torch')}" for sessions in facts.runs["made"] for session in sessions
+    ]
+    return list(dict.fromkeys(descriptions))

@@ -161,15 +161,15 @@ class Study:
         one scale."""
         if name in self.scales or self.registered:
             return self.scales[self.own_scale(name)]
-        taken = scale_studies(name)
-        if taken.like not in self.scales:
+        scale_settings = scale_studies(name)
+        if scale_settings.like not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
-        there = self.scales[taken.like]
-        for model in there.models:
-            if model not in taken.stand_ins:
+        like_scale = self.scales[scale_settings.like]
+        for model in like_scale.models:
+            if model not in scale_settings.stand_ins:
                 fix = f"name it under `studies: stand_ins:` of the scale, or the scale under `scales:` of {self.name}"
                 raise UserError(f"no model stands in for {model} at this scale", where=f"study {self.name}", fix=fix)
-        return replace(there, models=tuple(taken.stand_ins[model] for model in there.models))
+        return replace(like_scale, models=tuple(scale_settings.stand_ins[model] for model in like_scale.models))
 
     def vary_at(self, scale: str) -> Vary:
         """Settings that vary at a scale."""
@@ -183,9 +183,9 @@ class Study:
         """The rows crossed with the settings of a scale, setting after setting; the base is not tuned."""
         tune = self.tune_at(scale)
         if tune is None:
-            return [replace(row, setting=one) for one in settings(self.vary_at(scale)) for row in self.rows]
+            return [replace(row, setting=setting) for setting in settings(self.vary_at(scale)) for row in self.rows]
         base = [row for row in self.rows if row.base]
-        return base + [replace(row, setting=one) for one in tune.settings for row in self.rows if not row.base]
+        return base + [replace(row, setting=setting) for setting in tune.settings for row in self.rows if not row.base]
 
     def keys_set_at(self, scale: str) -> set[str]:
         """The configuration keys that `vary:` or `tune:` sets."""
@@ -243,9 +243,9 @@ def parse_study(path: Path) -> Study:
             raise at.at("panels", number).unknown("panel", panel, study_names())
     # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
-    models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
-    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
-    return replace(study, models=models, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
+    models = {stand_in: study.models[model] for model, stand_in in pairs if model in study.models} | study.models
+    row_looks = looks({row.label: row.objective or UNTRAINED for row in study.rows})
+    return replace(study, models=models, rows=tuple(replace(row, look=row_looks[row.label]) for row in study.rows))
 
 
 def _check_rows(study: Study, at: Location) -> None:
@@ -308,22 +308,22 @@ def _check_scale(study: Study, name: str, at: Location) -> None:
         for model in dict.fromkeys(scale.models):
             with at.at("rows", number, "reference").named():
                 printed(study, model, row)
-    vary, tune, drawn = study.vary_at(name), study.tune_at(name), scale.drawn
+    vary, tune, drawn_axis = study.vary_at(name), study.tune_at(name), scale.drawn
     check_values(vary, here.at("vary"))
     if vary or tune:
         _check_sweep(study, name, at)
-    if drawn and drawn not in vary:
-        raise here.at("drawn").unknown("axis of `vary:`", drawn, vary)
-    if drawn and study.baseline is None:
+    if drawn_axis and drawn_axis not in vary:
+        raise here.at("drawn").unknown("axis of `vary:`", drawn_axis, vary)
+    if drawn_axis and study.baseline is None:
         raise here.at("drawn").error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
     trained = [row.label for row in study.rows if not row.base]
     for label, other in scale.same_as.items():  # from trained rows to trained rows that it does not lead from
-        there = here.at("same_as", label)
-        for one in (label, other):
-            if one not in trained:
-                raise there.unknown("row", one, trained)
+        place = here.at("same_as", label)
+        for row_label in (label, other):
+            if row_label not in trained:
+                raise place.unknown("row", row_label, trained)
         if other in scale.same_as:
-            raise there.error(f"{other!r} is itself the same as another row", fix=f"{label}: {scale.same_as[other]}")
+            raise place.error(f"{other!r} is itself the same as another row", fix=f"{label}: {scale.same_as[other]}")
 
 
 def _check_sweep(study: Study, scale: str, at: Location) -> None:
@@ -385,9 +385,9 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     such row."""
     if row.reference is None:
         return None
-    own: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
+    own_reference: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
     of_model = {"model": study.models[model]} if model in study.models else {}
-    merged: dict[Any, Any] = {**study.reference, **of_model, **own}
+    merged: dict[Any, Any] = {**study.reference, **of_model, **own_reference}
     where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix="reference: {table: table1, method: gspo}")

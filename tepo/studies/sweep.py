@@ -84,23 +84,26 @@ def seeds_of(text: str) -> list[int]:
 
 def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: Path) -> list[tuple[Study, list[Unit]]]:
     """The study of a sweep with its units. Raises UserError for a word that is wrong, naming it."""
-    given = {key_of(word): word for word in words}
+    words_by_key = {key_of(word): word for word in words}
     for key, values in axes.items():
         for value in values:
             check_override(f"{key}={value}")
-    one = {key: word for key, word in given.items() if key not in axes}
-    of = {key: axes.get(key) or ([one[key].partition("=")[2]] if key in one else []) for key in ("objective", "model")}
-    seeds = [seed for value in axes.get("seed", [one.get("seed", "seed=0")[5:]]) for seed in seeds_of(value)]
-    rest = [word for key, word in one.items() if key not in ("objective", "model", "seed", "store")]
+    fixed_words = {key: word for key, word in words_by_key.items() if key not in axes}
+    of = {
+        key: axes.get(key) or ([fixed_words[key].partition("=")[2]] if key in fixed_words else [])
+        for key in ("objective", "model")
+    }
+    seeds = [seed for value in axes.get("seed", [fixed_words.get("seed", "seed=0")[5:]]) for seed in seeds_of(value)]
+    rest = [word for key, word in fixed_words.items() if key not in ("objective", "model", "seed", "store")]
     vary: Vary = {
         key: {value: (f"{key}={value}",) for value in values}
         for key, values in axes.items()
         if key not in ("objective", "model", "seed")
     }
     names = of["objective"] or [DEFAULT]
-    shown = looks({Path(name).stem: name for name in names})
-    rows = tuple(StudyRow(Path(name).stem, name, look=shown[Path(name).stem]) for name in names)
-    scale = one["scale"].partition("=")[2] if "scale" in one else compose(()).scale
+    row_looks = looks({Path(name).stem: name for name in names})
+    rows = tuple(StudyRow(Path(name).stem, name, look=row_looks[Path(name).stem]) for name in names)
+    scale = fixed_words["scale"].partition("=")[2] if "scale" in fixed_words else compose(()).scale
     settled = Scale((), tuple(check_seeds(seeds)), vary=vary)
     title = f"Sweep over {', '.join(axes)}"
     baseline = rows[0].label if len(rows) > 1 else None
@@ -108,8 +111,8 @@ def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: P
     units = []
     for model, row, seed in product(of["model"] or [""], study.rows_at(scale), seeds):
         of_model = [f"model={model}"] if model else []
-        made = (f"objective={row.objective}", *of_model, *rest, *row.setting.overrides)
-        unit = unit_of(row, model or compose(made).model.name, made, seed, store)
+        row_words = (f"objective={row.objective}", *of_model, *rest, *row.setting.overrides)
+        unit = unit_of(row, model or compose(row_words).model.name, row_words, seed, store)
         check_measurable(unit.config)
         units.append(unit)
     check_store(units)

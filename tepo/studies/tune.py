@@ -65,8 +65,8 @@ class Tune:
         with `sobol` on the axis' place: more draws, and axes behind the others, keep what is there."""
         settings = [DEFAULT] if self.default else []
         for shares in self._shares():
-            drawn = [_value(axis, self.space[axis], share) for axis, share in zip(self.space, shares, strict=True)]
-            settings.append(Setting.of(shown_axes(self.space).values(), drawn))
+            values = [_value(axis, self.space[axis], share) for axis, share in zip(self.space, shares, strict=True)]
+            settings.append(Setting.of(shown_axes(self.space).values(), values))
         return settings
 
     def _shares(self) -> list[list[float]]:
@@ -100,15 +100,16 @@ class Tune:
         draw and an end, with a warning where it is wide."""
         lines = []
         for axis, name in shown_axes(self.space).items():
-            if one := _range(self.space[axis]):
-                drawn = sorted(float(setting.point[name]) for setting in self.settings if setting != DEFAULT)
+            if interval := _range(self.space[axis]):
+                points = sorted(float(setting.point[name]) for setting in self.settings if setting != DEFAULT)
                 gaps = [
-                    (one.share(high) - one.share(low), low, high) for low, high in pairwise([one.low, *drawn, one.high])
+                    (interval.share(high) - interval.share(low), low, high)
+                    for low, high in pairwise([interval.low, *points, interval.high])
                 ]
                 share, *numbers = max(gaps, key=lambda gap: gap[0])
-                ends = {one.low: " (the lower end)", one.high: " (the upper end)"}
+                ends = {interval.low: " (the lower end)", interval.high: " (the upper end)"}
                 low, high = (value_text(number) + ends.get(number, "") for number in numbers)
-                factor = f", a factor of {numbers[1] / numbers[0]:.2f}" if one.kind == "log" else ""
+                factor = f", a factor of {numbers[1] / numbers[0]:.2f}" if interval.kind == "log" else ""
                 wide = " More than a quarter of the range was not searched: the best setting may lie in it."
                 text = f"Largest gap of the search: {name} from {low} to {high}{factor}, {share:.0%} of the range."
                 lines.append(text + wide * (share > WIDE))
@@ -127,7 +128,9 @@ class Tune:
     @property
     def ends(self) -> Vary:
         """The space with the low end of each range for it: values that can be checked as those of `vary:` are."""
-        return {axis: (one.low,) if (one := _range(values)) else values for axis, values in self.space.items()}
+        return {
+            axis: (interval.low,) if (interval := _range(values)) else values for axis, values in self.space.items()
+        }
 
 
 def check_tune(tune: Tune, at: Location) -> None:
@@ -139,24 +142,24 @@ def check_tune(tune: Tune, at: Location) -> None:
     for axis, values in tune.space.items():
         if not isinstance(values, dict) or not set(values) & {"log", "uniform"}:
             continue
-        there, example = here.at(axis), f"{axis}: {{log: [3e-5, 1e-3]}}"
-        one = _range(values)
-        if one is None:
-            raise there.error(f"{there.key} is a range, which has one kind and two numbers", fix=example)
-        if not one.low < one.high:
-            raise there.error(f"{there.key} goes from {one.low:g} to {one.high:g}", fix="the lower end first")
-        if one.kind == "log" and one.low <= 0:
+        place, example = here.at(axis), f"{axis}: {{log: [3e-5, 1e-3]}}"
+        interval = _range(values)
+        if interval is None:
+            raise place.error(f"{place.key} is a range, which has one kind and two numbers", fix=example)
+        if not interval.low < interval.high:
+            raise place.error(f"{place.key} goes from {interval.low:g} to {interval.high:g}", fix="the lower end first")
+        if interval.kind == "log" and interval.low <= 0:
             fix = "ends above 0, or uniform in place of log"
-            raise there.error(f"{there.key}: {one.low:g} has no logarithm", fix=fix)
+            raise place.error(f"{place.key}: {interval.low:g} has no logarithm", fix=fix)
     if (short := tune.shortlist) is None:
         return
-    there = at.at("shortlist")
+    place = at.at("shortlist")
     if short.after >= len(tune.seeds):
-        what = f"{there.key}.after is {short.after} of {len(tune.seeds)} tuning seeds, which leaves none"
-        raise there.error(what, fix="more `seeds:`, or leave `shortlist:` out")
+        what = f"{place.key}.after is {short.after} of {len(tune.seeds)} tuning seeds, which leaves none"
+        raise place.error(what, fix="more `seeds:`, or leave `shortlist:` out")
     if short.keep >= tune.draws:
-        what = f"{there.key}.keep is {short.keep} of {tune.draws} draws, which leaves none out"
-        raise there.error(what, fix="a smaller one, or leave `shortlist:` out")
+        what = f"{place.key}.keep is {short.keep} of {tune.draws} draws, which leaves none out"
+        raise place.error(what, fix="a smaller one, or leave `shortlist:` out")
 
 
 def _range(values: tuple[Value, ...] | dict[str, Words]) -> Range | None:
@@ -175,14 +178,14 @@ def _range(values: tuple[Value, ...] | dict[str, Words]) -> Range | None:
 
 def _words(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> str:
     """Words of an axis, the same however its numbers are written."""
-    one = _range(values)
-    return f"{one.kind} {one.low!r} {one.high!r}" if one else " ".join(values_of(axis, values))
+    interval = _range(values)
+    return f"{interval.kind} {interval.low!r} {interval.high!r}" if interval else " ".join(values_of(axis, values))
 
 
 def _value(axis: str, values: tuple[Value, ...] | dict[str, Words], share: float) -> tuple[str, Words]:
     """The value of an axis at a share of it as shown, and the overrides that it means."""
-    if one := _range(values):
-        text = value_text(one.at(share))
+    if interval := _range(values):
+        text = value_text(interval.at(share))
         return text, (f"{axis}={text}",)
     choices = list(values_of(axis, values).items())
     return choices[int(len(choices) * share)]

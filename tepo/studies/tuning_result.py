@@ -44,8 +44,8 @@ class TunedRow:
     @property
     def known(self) -> list[float]:
         """The first scores of all draws, none while one is missing."""
-        there = [score for index in self.draws if (score := self.first_scores[index]) is not None]
-        return there if len(there) == len(self.draws) else []
+        scores = [score for index in self.draws if (score := self.first_scores[index]) is not None]
+        return scores if len(scores) == len(self.draws) else []
 
     @property
     def shortlist(self) -> list[int] | None:
@@ -85,14 +85,14 @@ class TunedRow:
 
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
-        one, there = self.tried[index][0], {unit.seed for unit in self.tried[index]}
-        units = under_seeds(one, one.row, [seed for seed in self.tune.seeds if seed not in there])
+        first, known_seeds = self.tried[index][0], {unit.seed for unit in self.tried[index]}
+        units = under_seeds(first, first.row, [seed for seed in self.tune.seeds if seed not in known_seeds])
         return [replace(unit, tuning=True) for unit in units]
 
     def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
         """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
-        one = self.tried[index][0]
-        return under_seeds(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
+        first = self.tried[index][0]
+        return under_seeds(first, replace(first.row, setting=Setting({}, first.row.setting.overrides)), seeds)
 
 
 def under_seeds(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
@@ -139,7 +139,9 @@ def undecided(
         if tune := study.tune_at(scale := scale_of(units)):
             for row in tuned_rows(units, tune, share):
                 if tune.shortlist and row.shortlist is None:
-                    shortlists += [one for index in row.draws[: tune.shortlist.keep] for one in row.to_shortlist(index)]
+                    shortlists += [
+                        unit for index in row.draws[: tune.shortlist.keep] for unit in row.to_shortlist(index)
+                    ]
                 if row.chosen is None:
                     choices += row.reported(0, reporting_seeds(study, scale, seeds))
     return shortlists, choices

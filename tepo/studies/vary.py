@@ -43,8 +43,8 @@ def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[s
 
 def _texts(axis: str, values: tuple[Value, ...]) -> list[str]:
     """The values as overrides write them; a number of an axis that is text as the file writes it."""
-    own = is_text(axis)
-    return [one.text if own and isinstance(one, WrittenNumber) else value_text(one) for one in values]
+    as_text = is_text(axis)
+    return [value.text if as_text and isinstance(value, WrittenNumber) else value_text(value) for value in values]
 
 
 def shown_axes(vary: Vary) -> dict[str, str]:

@@ -71,8 +71,8 @@ def train_steps(run: PreparedRun, last: int, report: Report) -> Ending | None:
 def train_step(state: TrainState, step: int) -> None:
     """Draw the rollout of a step, make its updates, and hand the weights on.
 
-    A step without an update is given up where somebody asked to stop, and one that has some is finished before that is
-    heard. Raises EarlyStop where training ends here, Stopped where it was asked to stop."""
+    A request to stop ends a step that has made no update yet; after its first update a step is finished. Raises
+    EarlyStop where training ends here, Stopped where it was asked to stop."""
     signals.end_if_asked(state.engine.comm)
     train, validation = state.config.train, state.validation
     # the first step's responses are those of the untrained policy

@@ -81,11 +81,11 @@ def check_teacher(model: ModelConfig, tokenizer: Any) -> None:
     """Raise UserError where a token of the policy's is another one, or none, to its teacher."""
     from tepo.policy.model.load_policy import load_tokenizer  # and with it transformers, for no plan
 
-    for one in model.loaded[1:]:
-        known = load_tokenizer(one.path, one.revision, one.trust_remote_code).get_vocab()
-        if other := [token for token, number in tokenizer.get_vocab().items() if known.get(token) != number]:
+    for teacher in model.loaded[1:]:
+        teacher_vocab = load_tokenizer(teacher.path, teacher.revision, teacher.trust_remote_code).get_vocab()
+        if other := [token for token, number in tokenizer.get_vocab().items() if teacher_vocab.get(token) != number]:
             what = f"the teacher has another tokenizer: {counted(len(other), 'token')} differ, {other[0]!r} among them"
-            raise UserError(what, where=f"model.teacher={one.path}", fix="a teacher of the same family of models")
+            raise UserError(what, where=f"model.teacher={teacher.path}", fix="a teacher of the same family of models")
 
 
 def check_validation_problems(config: RunConfig) -> None:
@@ -109,15 +109,15 @@ def check_golds(config: RunConfig) -> str:
         return ""
     read = read_data(name, data.fields)
     split_off(read.problems, data.held_out, name)
-    said, how = read.losses(), f"`tepo data verify {shlex.quote(name)}` lists them"
+    sentences, how = read.losses(), f"`tepo data verify {shlex.quote(name)}` lists them"
     if not (data.reward and all(reward.own for reward in data.reward.values())):
         options = GraderOptions.of_training(config.grader)
-        found = _found(read.problems, options)
-        if found.useless:
+        findings = _found(read.problems, options)
+        if findings.useless:
             fix = f"{how}; data.reward=FILE.py judges without the grader"
-            raise UserError(f"no reward would be given: {found}", where=f"data.problems={name}", fix=fix)
-        said += filter(None, (str(found), other_forms(read.problems, options)))
-    return f"{name}: {'. '.join(said)} ({how})" if said else ""
+            raise UserError(f"no reward would be given: {findings}", where=f"data.problems={name}", fix=fix)
+        sentences += filter(None, (str(findings), other_forms(read.problems, options)))
+    return f"{name}: {'. '.join(sentences)} ({how})" if sentences else ""
 
 
 @lru_cache(maxsize=1)
@@ -142,9 +142,9 @@ def check_machine(config: RunConfig, folder: Path) -> None:
         for sentence in [*untested(engine.packages), *untested(sampler.packages), check_golds(config)]:
             if sentence:
                 logging.getLogger(__name__).warning("%s", spelt(sentence))
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        disk = shutil.disk_usage(there)
-        if there.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says
+        existing_path = next(path for path in (folder, *folder.parents) if path.exists())
+        disk = shutil.disk_usage(existing_path)
+        if existing_path.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says
             check_disk(config, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
 
 

@@ -102,9 +102,9 @@ class FlatRollout:
         self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
         self.owners = torch.arange(len(responses), device=device) // size
         self.sampler_logprobs = self._flat([response.logprobs for response in responses])
-        known = all(response.entropies is not None for response in responses)
+        has_entropies = all(response.entropies is not None for response in responses)
         self.old_logprobs = self.sampler_logprobs
-        self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
+        self.old_entropies = self._flat([response.entropies for response in responses]) if has_entropies else None
         self.old_distribution: Tensor | None = None
         self.initial_logprobs: Tensor | None = None
         self.teacher_logprobs: Tensor | None = None
@@ -119,8 +119,8 @@ class FlatRollout:
         return hidden
 
     def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
-        known = np.concatenate([value for value in values if value is not None])
-        return torch.from_numpy(known).float().to(self.device)
+        flat_values = np.concatenate([value for value in values if value is not None])
+        return torch.from_numpy(flat_values).float().to(self.device)
 
     @property
     def sequence_count(self) -> int:
@@ -267,6 +267,6 @@ def mini_batches(
     runs = even_chunks(rollout.group_count, train.mini_batches) * train.epochs
     for number, groups in enumerate(runs):
         parts = dealer.own(rollout, rollout.sequences_of(groups))
-        own, ends = list(itertools.chain(*parts)), itertools.accumulate(map(len, parts), initial=0)
+        sequences, ends = list(itertools.chain(*parts)), itertools.accumulate(map(len, parts), initial=0)
         places = [list(range(begin, end)) for begin, end in itertools.pairwise(ends)]
-        yield MiniBatch(rollout, step, number, number == len(runs) - 1, own, batch.select(own), places)
+        yield MiniBatch(rollout, step, number, number == len(runs) - 1, sequences, batch.select(sequences), places)

@@ -64,11 +64,11 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
 def _nothing_left_where_refused(folder: RunFolder, store_is_new: bool) -> Iterator[None]:
     """Remove the folder of a run that is refused before its first step, but one that was there or holds a study's
     log."""
-    there = folder.started() or folder.log.exists()
+    earlier_files = folder.started() or folder.log.exists()
     try:
         yield
     except UserError as error:
-        if error.exit_code == 2 and not (there or folder.metrics()):
+        if error.exit_code == 2 and not (earlier_files or folder.metrics()):
             remove_folder(folder.path)
             if store_is_new:
                 with contextlib.suppress(OSError):  # where others began a run in it meanwhile

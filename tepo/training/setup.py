@@ -83,8 +83,8 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
         grow_segments()
     check_machine(chosen, folder.path)
     if not folder.started():  # a run that is refused leaves no folder
-        for one in config.model.loaded:
-            check_weights(one.path, one.revision, one.trust_remote_code)
+        for model_config in config.model.loaded:
+            check_weights(model_config.path, model_config.revision, model_config.trust_remote_code)
     pick_device(chosen.engine.device)
     limit_threads(chosen)
     model, prompts = config.model, None
@@ -107,10 +107,10 @@ def laid_out(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
     shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
     if gpus.bytes and gpus.ranks == 1:
         check_alone(config, shape, gpus, torch.cuda.device_count())
-    found, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
+    filled_config, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
     if gpus.bytes and gpus.card is None:
         reasons["card"] = f"{torch.cuda.get_device_name()}: of unknown speed, so an H100's is assumed"
-    return found, reasons
+    return filled_config, reasons
 
 
 @dataclass
@@ -242,11 +242,11 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         frozen = initial_policy(config, objective, policy), teacher_policy(config, objective, policy)
         tracker = ValueTracker.read(latest) if objective.needs.values else None
         updater = Updater(config, objective, engine, alarm, *frozen, tracker)
-        own = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
-        if own and latest is None:
-            try_out(own, [prompt.problem for prompt in stream.take(0, _TRIED)])
+        own_rewards = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
+        if own_rewards and latest is None:
+            try_out(own_rewards, [prompt.problem for prompt in stream.take(0, _TRIED)])
         every = objective.every_group
-        collector = Collector(config, stream, sampler, grader, engine.comm, own=own, every_group=every)
+        collector = Collector(config, stream, sampler, grader, engine.comm, own=own_rewards, every_group=every)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, latest, stream, device)
@@ -278,9 +278,9 @@ def gpus_here(device: torch.device) -> Gpus:
     if device.type != "cuda":
         return Gpus(*world)
     free, size = torch.cuda.mem_get_info(device)
-    taken = held_by_others(size, free, torch.cuda.memory_reserved(device))
+    taken_bytes = held_by_others(size, free, torch.cuda.memory_reserved(device))
     host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return Gpus(*world, float(size), taken, CARDS.get(torch.cuda.get_device_name(device)), host)
+    return Gpus(*world, float(size), taken_bytes, CARDS.get(torch.cuda.get_device_name(device)), host)
 
 
 def shape_at(config: RunConfig, source: str) -> Shape:
@@ -292,13 +292,13 @@ def check_same_run(run: RunFolder, latest: Path | None, config: RunConfig, comm:
     """Raises RunFailed where another rank read other files than this one, so that it would train another run or go on
     from another checkpoint, or chose another layout, as beside another kind of GPU."""
     layout = config.sampler.tensor_parallel, config.engine.micro_batch_tokens, config.engine.zero_stage
-    own = f"{run.path.name} at {latest.name}" if latest else run.path.name
-    own += f", layout {'/'.join(map(str, layout))}"
-    found = [own] if comm is None else comm.all_gather_object(own)
-    if len(set(found)) > 1:
-        shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(found))
+    own_name = f"{run.path.name} at {latest.name}" if latest else run.path.name
+    own_name += f", layout {'/'.join(map(str, layout))}"
+    names = [own_name] if comm is None else comm.all_gather_object(own_name)
+    if len(set(names)) > 1:
+        listing = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(names))
         fix = "give every machine the same TEPO_PATH, problems, model and kind of GPU, and start again"
-        raise RunFailed(f"the ranks are not of one run ({shown})", where="a run over several ranks", fix=fix)
+        raise RunFailed(f"the ranks are not of one run ({listing})", where="a run over several ranks", fix=fix)
 
 
 def open_policy(config: RunConfig, latest: Path | None, device: torch.device) -> Policy:
@@ -330,11 +330,13 @@ def teacher_policy(config: RunConfig, objective: Objective, policy: Policy) -> t
     """The teacher, frozen, where the objective reads its log-probs. Raises UserError where it has fewer tokens."""
     if not objective.needs.teacher_logprobs:
         return None
-    one = config.model.loaded[-1]
-    teacher = _load(config, one.path, one.revision, policy.model.device).model
-    rows, own = (model.config.get_text_config().vocab_size for model in (teacher, policy.model))
-    if rows < own:
-        raise UserError(f"the teacher has {rows} tokens and the policy {own}", where=f"model.teacher={one.path}")
+    teacher_config = config.model.loaded[-1]
+    teacher = _load(config, teacher_config.path, teacher_config.revision, policy.model.device).model
+    rows, policy_rows = (model.config.get_text_config().vocab_size for model in (teacher, policy.model))
+    if rows < policy_rows:
+        raise UserError(
+            f"the teacher has {rows} tokens and the policy {policy_rows}", where=f"model.teacher={teacher_config.path}"
+        )
     return teacher.requires_grad_(False)
 
 

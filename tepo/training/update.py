@@ -57,8 +57,8 @@ class Updater:
                     current = [self.statistics(rollout, part) for part in mini_batch.parts]
             logprobs = torch.cat([part.logprobs.detach() for part in current])
             entropies = [part.entropies.detach() for part in current if part.entropies is not None]
-            known = len(entropies) == len(current)
-            batch = replace(batch, logprobs=logprobs, entropies=torch.cat(entropies) if known else None)
+            has_entropies = len(entropies) == len(current)
+            batch = replace(batch, logprobs=logprobs, entropies=torch.cat(entropies) if has_entropies else None)
         salt = derive(self.config.seed, "objective", mini_batch.step, mini_batch.number)
         return self.objective.prepare(batch, comm=self.engine.comm, salt=salt)
 
@@ -116,8 +116,8 @@ class Updater:
         def score(temperature: float) -> Tensor:
             options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
             for part in parts:
-                done = token_statistics(self.engine.model, rollout.pack(part or [rollout.shortest]), options)
-                pieces.append(done.logprobs if part else done.logprobs[:0])
+                statistics = token_statistics(self.engine.model, rollout.pack(part or [rollout.shortest]), options)
+                pieces.append(statistics.logprobs if part else statistics.logprobs[:0])
             return torch.cat(pieces)
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
@@ -134,36 +134,42 @@ class Updater:
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
             reference=rollout.reference(pushed) if needs.full_kl else None,
         )
-        done = token_statistics(self.engine.model, rollout.pack(pushed), options, hidden=rollout.take_kept(part))
+        statistics = token_statistics(self.engine.model, rollout.pack(pushed), options, hidden=rollout.take_kept(part))
         if part:
-            return done
-        values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
+            return statistics
+        values = (
+            None if value is None else value[:0]
+            for value in (statistics.logprobs, statistics.entropies, statistics.full_kl)
+        )
         return TokenStatistics(*values)  # type: ignore[arg-type]
+
+    def _needs_own_pass(self) -> bool:
+        """Tell whether the trainer computes pi_old itself though the sampler gave it (reading A2)."""
+        needs, config = self.objective.needs, self.config
+        # The objective compares sampler and trainer, or entropies before and after: no part of the difference may be
+        # rounding, nor may it be 0 by definition.
+        compares = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
+        rounds = config.model.dtype != "float32"  # the two part by more than GSPO's clip distances
+        waits = config.train.staleness > 0  # later, nothing tells the sampler's error from what the policy has moved
+        return compares or rounds or waits
 
     @torch.no_grad()
     def compute_old_logprobs(self, rollout: FlatRollout) -> int:
-        """Give a rollout pi_old's log-probs and entropies, and those of its anchor. Returns how many passes over the
-        rollout that took. The sampler's own are taken where they serve; where the objective compares full distributions
-        or corrects the gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two
-        round apart by more than GSPO's clip distances, the trainer computes them on its own path (reading A2). So it
-        does for a rollout that waits for its step: later, nothing could tell the sampler's error from what the policy
-        has moved."""
+        """Give a rollout pi_old's log-probs and entropies, and those of its anchor: the sampler's, or a pass of the
+        trainer over the rollout. Returns how many passes that took."""
         needs = self.objective.needs
-        # Two things that are compared: a difference must not be rounding, nor 0 by definition.
-        compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
         passes = 0
-        own = compared or self.config.model.dtype != "float32" or self.config.train.staleness > 0
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._old_distribution(rollout)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
             passes += 1
-        elif rollout.old_entropies is None or own:
+        elif rollout.old_entropies is None or self._needs_own_pass():
 
             def score(part: Sequence[int]) -> Tensor:
-                done = self.statistics(rollout, part)
-                assert done.entropies is not None
-                return torch.stack([done.logprobs, done.entropies], 1)
+                statistics = self.statistics(rollout, part)
+                assert statistics.entropies is not None
+                return torch.stack([statistics.logprobs, statistics.entropies], 1)
 
             both = self._scored(rollout, score).unbind(1)
             rollout.old_logprobs, rollout.old_entropies = (values.contiguous() for values in both)
@@ -213,9 +219,9 @@ class Updater:
         packed = rollout.pack(first)
         with torch.enable_grad():
             rollout.kept = first, hidden_states(model, packed)
-        own = reference_logprobs(model, packed, temperature=temperature, hidden=rollout.kept[1].detach())
+        logprobs = reference_logprobs(model, packed, temperature=temperature, hidden=rollout.kept[1].detach())
         rest = len(runs) > 1
-        return torch.cat([own, self._distribution(rollout, model, after=len(first))]) if rest else own
+        return torch.cat([logprobs, self._distribution(rollout, model, after=len(first))]) if rest else logprobs
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module, after: int = 0) -> Tensor:
         """Log-probs [n, V] of the full vocabulary for the sequences number `after` and up."""
@@ -229,8 +235,8 @@ class Updater:
         its micro-batches, and all have the result. An empty one still runs the model, see `statistics`."""
         comm, every = self.engine.comm, range(after, rollout.sequence_count)
         dealt = self.dealer.all(rollout, every)
-        own = dealt[self.dealer.rank]
-        rows = torch.cat([score(part) if part else score([rollout.shortest])[:0] for part in own])
+        own_parts = dealt[self.dealer.rank]
+        rows = torch.cat([score(part) if part else score([rollout.shortest])[:0] for part in own_parts])
         if comm is None:
             return rows
         pieces = [piece.view(-1, *rows.shape[1:]) for piece in comm.all_gather(rows.flatten())]

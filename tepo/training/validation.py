@@ -87,12 +87,16 @@ class Validation:
         config, shares, counts = self.config, {}, {}
         engine = EngineOfRank.of(self.comm, chosen(config.sampler.tensor_parallel))
         for benchmark, problems in self.sets:
-            own = engine.share(problems)
+            own_problems = engine.share(problems)
             broken: Diverged | None = None
             right: list[int] | None = None
             try:
-                rows = sample_rows(benchmark, own, self.tools, self.settings) if own else []
-                right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
+                rows = sample_rows(benchmark, own_problems, self.tools, self.settings) if own_problems else []
+                right = (
+                    np.reshape([row["correct"] for row in rows], (len(own_problems), benchmark.samples))
+                    .sum(axis=1)
+                    .tolist()
+                )
             except Diverged as error:  # the others' problems may still have an answer: all meet before it is raised
                 broken = error
             parts: list[Any] = [right] if self.comm is None else self.comm.all_gather_object(right)

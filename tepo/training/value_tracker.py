@@ -40,36 +40,36 @@ class ValueTracker:
 
     def values(self, groups: Sequence[Group]) -> list[float]:
         """The success rate of each group's prompt, before what the group itself says."""
-        known = [self.known.get(group.prompt.problem.id, Visits()) for group in groups]
-        return [one.right / (one.right + one.wrong) for one in known]
+        records = [self.known.get(group.prompt.problem.id, Visits()) for group in groups]
+        return [record.right / (record.right + record.wrong) for record in records]
 
     def visit(self, rollout: FlatRollout, logprobs: Callable[[FlatRollout], Tensor]) -> None:
         """Take in the rewards of a rollout, after its updates. logprobs: of tokens, by the policy as it is now."""
         before = [self.known.get(group.prompt.problem.id, Visits()) for group in rollout.groups]
         new = [_of_one(group, group.responses[0]) for group in rollout.groups]
         old = [
-            _of_one(group, Response(one.tokens, one.logprobs, None, True))
-            for group, one in zip(rollout.groups, before, strict=True)
-            if len(one.tokens)
+            _of_one(group, Response(record.tokens, record.logprobs, None, True))
+            for group, record in zip(rollout.groups, before, strict=True)
+            if len(record.tokens)
         ]
         scored = FlatRollout([*new, *old], rollout.device)
         parts = list(np.split(logprobs(scored).cpu().numpy(), scored.offsets[1:-1]))
         again = iter(parts[len(new) :])
-        for group, one, now in zip(rollout.groups, before, parts, strict=False):
-            moved = float(np.abs(next(again).astype(float) - one.logprobs).mean()) if len(one.tokens) else 0.0
-            kept, number = min(max(2 ** (-moved / HALF), LEAST), MOST), group.prompt.problem.id
-            last, right = self.known.get(number, one), float(group.rewards.sum(dtype=float))
-            counts = kept * last.right + right, kept * last.wrong + len(group.rewards) - right
+        for group, record, now in zip(rollout.groups, before, parts, strict=False):
+            moved = float(np.abs(next(again).astype(float) - record.logprobs).mean()) if len(record.tokens) else 0.0
+            retention, number = min(max(2 ** (-moved / HALF), LEAST), MOST), group.prompt.problem.id
+            last, right = self.known.get(number, record), float(group.rewards.sum(dtype=float))
+            counts = retention * last.right + right, retention * last.wrong + len(group.rewards) - right
             self.known[number] = Visits(*counts, group.responses[0].tokens, now)
 
     def write(self, folder: Path) -> None:
         """Add the state to a checkpoint's folder."""
         file, visits = folder / ROLLOUTS / _FILE, list(self.known.values())
         file.parent.mkdir(exist_ok=True)
-        counts = torch.tensor([(one.right, one.wrong) for one in visits], dtype=torch.float64)
-        lengths = torch.tensor([len(one.tokens) for one in visits])
+        counts = torch.tensor([(record.right, record.wrong) for record in visits], dtype=torch.float64)
+        lengths = torch.tensor([len(record.tokens) for record in visits])
         tokens, logprobs = (
-            torch.from_numpy(np.concatenate([getattr(one, name) for one in [Visits(), *visits]]))
+            torch.from_numpy(np.concatenate([getattr(record, name) for record in [Visits(), *visits]]))
             for name in ("tokens", "logprobs")
         )
         save_file({"counts": counts, "lengths": lengths, "tokens": tokens, "logprobs": logprobs}, file)
@@ -78,17 +78,17 @@ class ValueTracker:
     @classmethod
     def read(cls, folder: Path | None) -> "ValueTracker":
         """The state in a checkpoint's folder; without one, that of a run that begins."""
-        made = cls()
+        tracker = cls()
         if folder is None:
-            return made
+            return tracker
         file = folder / ROLLOUTS / _FILE
         saved = {name: value.numpy() for name, value in load_file(file).items()}
         bounds = np.cumsum(saved["lengths"])[:-1]
         parts = (np.split(saved[name], bounds) for name in ("tokens", "logprobs"))
         names, counts = parse_json(file.with_suffix(".json").read_bytes()), saved["counts"].tolist()
         for name, (right, wrong), *response in zip(names, counts, *parts, strict=False):
-            made.known[name] = Visits(right, wrong, *response)
-        return made
+            tracker.known[name] = Visits(right, wrong, *response)
+        return tracker
 
 
 def _of_one(group: Group, response: Response) -> Group:

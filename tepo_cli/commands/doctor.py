@@ -69,21 +69,21 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     from tepo.sampling.backends import sampler_backend, sampler_kinds
     from tepo.training.engine.backends import engine_backend, engine_kinds
 
-    wanted = dict.fromkeys(_PACKAGES, install_line())
+    fixes = dict.fromkeys(_PACKAGES, install_line())
     engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
     for packages in (*engines, *(engine_backend(kind).packages for kind in engine_kinds())):
-        wanted |= packages
-    wanted |= {package: install_line(extra) for package, extra in _EXTRAS.items()}
-    for package, fix in wanted.items():
+        fixes |= packages
+    fixes |= {package: install_line(extra) for package, extra in _EXTRAS.items()}
+    for package, fix in fixes.items():
         try:
             yield package, version(package), "; ".join(untested({package: fix}))
         except PackageNotFoundError:
             yield package, "missing", fix
     header = Path(sysconfig.get_path("include")) / "Python.h"
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")  # in Triton's order
-    found = {program: (shutil.which(program), fix) for program, fix in _PROGRAMS.items()}
-    found |= {"C compiler": (compiler, _TRITON), "Python.h": (str(header) if header.is_file() else None, _TRITON)}
-    for what, (path, fix) in found.items():
+    tools = {program: (shutil.which(program), fix) for program, fix in _PROGRAMS.items()}
+    tools |= {"C compiler": (compiler, _TRITON), "Python.h": (str(header) if header.is_file() else None, _TRITON)}
+    for what, (path, fix) in tools.items():
         yield what, path or "missing", "" if path else fix
 
 
@@ -104,16 +104,16 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
         wrong = "not writable" if existing.is_dir() else f"{existing} is a file"
         yield f"store {store}", wrong, "choose another with --store DIR"
     if not torch.cuda.is_available():
-        said = unusable()
-        yield "GPUs", f"none: {said}" if said else "none", FIX if said else ""
+        explanation = unusable()
+        yield "GPUs", f"none: {explanation}" if explanation else "none", FIX if explanation else ""
     sizes = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
         sizes.append(float(total))
         name = torch.cuda.get_device_name(index)
         yield f"GPU {index}", f"{name}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free", ""
-    for name, said in scales_here(sizes, memory):
-        yield f"scale {name}", said, ""
+    for name, explanation in scales_here(sizes, memory):
+        yield f"scale {name}", explanation, ""
 
 
 def _store_whole(store: Path) -> bool:
@@ -122,22 +122,22 @@ def _store_whole(store: Path) -> bool:
     from tepo.store.find_run import runs
     from tepo.studies.store_check import check_contents
 
-    found, damaged = Counter[str](), 0
+    state_counts, damaged = Counter[str](), 0
     for run in runs(store):
         try:
             with waiting(f"run {run.path.name}: every file is read"):
-                found[check_contents(run)] += 1
+                state_counts[check_contents(run)] += 1
         except UserError as error:
             at_work = False
             with suppress(UserError):  # links lead out of it, or the file system has no locks
                 at_work = os.access(run.path, os.W_OK) and run.busy()  # on a read-only disk nobody is
             if at_work:
-                found["in the hands of another process, not checked"] += 1
+                state_counts["in the hands of another process, not checked"] += 1
                 continue
             damaged += 1
             print(f"run {run.path.name:20} DAMAGED: {error}")
-    states = "".join(f"; {number} {state}" for state, number in found.items())
-    print(f"store {store}: {counted(found.total() + damaged, 'run')}, {damaged} damaged{states}")
+    states = "".join(f"; {number} {state}" for state, number in state_counts.items())
+    print(f"store {store}: {counted(state_counts.total() + damaged, 'run')}, {damaged} damaged{states}")
     return not damaged
 
 

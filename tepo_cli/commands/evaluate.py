@@ -38,7 +38,7 @@ def evaluate(
     tepo eval -m 'base data=FILE model=FOLDER data.benchmarks=[NAME]'"""
     models = list(dict.fromkeys(models))
     kinds = (["base"], ["train"])
-    if configured := [one for one in models if one.split(maxsplit=1)[:1] in kinds and not os.path.exists(one)]:
+    if configured := [model for model in models if model.split(maxsplit=1)[:1] in kinds and not os.path.exists(model)]:
         others = ["another kind of model"] if configured != models else []
         if idle := [*(["a benchmark"] if benchmarks else []), *how.given, *others]:
             what = f"{' and '.join(idle)} with a configuration, which is measured as it says itself"
@@ -84,17 +84,21 @@ def responses(
 
     if show == "disagree" and vs is None:
         raise UserError("with what?", where="--show disagree", fix="--vs RUN")
-    read = {name: {one.id: one for one in answered(_evaluation(name, benchmark, store))} for name in (run, vs) if name}
-    for name, one in read[run].items():
+    read = {
+        name: {problem.id: problem for problem in answered(_evaluation(name, benchmark, store))}
+        for name in (run, vs)
+        if name
+    }
+    for name, problem in read[run].items():
         sides = {who: problems[name] for who, problems in read.items() if name in problems}
         chosen = {
             "all": True,
             "disagree": len(sides) == 2 and disagree(*sides.values()),
-            "right": any(answer.right for answer in one.answers),
-            "wrong": not all(answer.right for answer in one.answers),
+            "right": any(answer.right for answer in problem.answers),
+            "wrong": not all(answer.right for answer in problem.answers),
         }
         if chosen[show]:
-            print(f"{name}  {one.prompt.strip()}  gold answer {one.gold}")
+            print(f"{name}  {problem.prompt.strip()}  gold answer {problem.gold}")
             for who, side in sides.items():
                 print(f"  {who}: {side.right} of {side.samples} right")
                 for answer, count in side.different:
@@ -110,12 +114,12 @@ def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     from tepo.store.run_folder import RunFolder
 
     folder = store / name
-    found = RunFolder(folder) if (folder / "eval").is_dir() else find_run(name, store)
-    if found is None:
+    run = RunFolder(folder) if (folder / "eval").is_dir() else find_run(name, store)
+    if run is None:
         raise no_run(name, store)
-    if found.manifest():
-        found.check_whole()
-    if benchmark not in found.measured():
-        raise unknown_name("evaluation", benchmark, found.measured(), where=str(found.path))
-    found.right_answers(benchmark)
-    return found.evaluation(benchmark)
+    if run.manifest():
+        run.check_whole()
+    if benchmark not in run.measured():
+        raise unknown_name("evaluation", benchmark, run.measured(), where=str(run.path))
+    run.right_answers(benchmark)
+    return run.evaluation(benchmark)

@@ -81,11 +81,11 @@ def warmstart(
     from tepo.reporting.progress import bar, benchmark_bar, say
     from tepo_cli.screen import show
 
-    known = RECIPES | SIZES | PRETRAINED
-    if name not in known:
-        raise unknown_name("base", name, known)
+    recipes = RECIPES | SIZES | PRETRAINED
+    if name not in recipes:
+        raise unknown_name("base", name, recipes)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = replace(known[name], seed=seed).with_noise(noise)
+    recipe = replace(recipes[name], seed=seed).with_noise(noise)
     if steps:
         recipe = recipe.shortened(steps)
     if recipe.model.startswith(CACHE):
@@ -101,10 +101,10 @@ def warmstart(
     if not measure:
         return
     data = [compose([f"data={option}"]).data for option in options("data")]
-    names = [benchmark for one in data if one.base.endswith(f":{name}") for benchmark in one.benchmarks]
+    names = [benchmark for config in data if config.base.endswith(f":{name}") for benchmark in config.benchmarks]
     names = names or list(compose(["data=laptop"]).data.benchmarks)  # of its other sizes
     with benchmark_bar(len(names), quiet) as report:
-        benchmarks = [replace(load_benchmark(one), samples=8) for one in names]
+        benchmarks = [replace(load_benchmark(benchmark), samples=8) for benchmark in names]
         results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
     scores = {result.benchmark: result.scores for result in results}
     write_json(folder / "recipe.json", record | {"scores": scores})

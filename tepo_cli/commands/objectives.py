@@ -56,8 +56,8 @@ def explain(
 
         of = {name: load_row(name) for name in names()}
         ordered = sorted(of.values(), key=lambda row: ([*IDEAS, ""].index(row.idea), row.year or 0, row.name))
-        said = {row.name: ", ".join(filter(None, (row.idea, str(row.year or "")))) for row in ordered}
-        rows = [(f"{row.name}\n  {said[row.name]}", "\n".join(equation(row))) for row in ordered]
+        origins = {row.name: ", ".join(filter(None, (row.idea, str(row.year or "")))) for row in ordered}
+        rows = [(f"{row.name}\n  {origins[row.name]}", "\n".join(equation(row))) for row in ordered]
         show(("objective", "equation"), rows, "objectives", wrapped=("equation",), lines=True)
         return
     words = [*(settings or ()), *formula_words(formula)]
@@ -78,14 +78,14 @@ def explain(
         from tepo.reporting.charts.coefficients import coefficient_panels
         from tepo.reporting.charts.style import svg
 
-        shown, below = {row.name: row}, dict[str, list[str]]()
+        rows_by_name, below = {row.name: row}, dict[str, list[str]]()
         if other is not None:
             beside = f"{other.name} as shipped" if other.name == row.name else other.name
-            shown[beside] = other
+            rows_by_name[beside] = other
             for name, place in ((row.name, 0), (beside, 1)):  # what the coefficient does not show, A above all
                 below[name] = [pair[place] for pair in changed_lines(row, other).values() if pair[place]]
-        drawn = {name: coefficients(Objective(**one.parts)) for name, one in shown.items()}
-        print(svg(coefficient_panels(drawn, below)))
+        curves = {name: coefficients(Objective(**panel_row.parts)) for name, panel_row in rows_by_name.items()}
+        print(svg(coefficient_panels(curves, below)))
         return
     from tepo.objectives.explain import to_text
 
@@ -102,9 +102,9 @@ def _check(row: "Row") -> None:
     from tepo_cli.screen import show
 
     checks = check_objective(Objective(**row.parts))
-    rows = [(one.name, "fail" if one.wrong else "pass", one.wrong or one.what) for one in checks]
+    rows = [(check.name, "fail" if check.wrong else "pass", check.wrong or check.what) for check in checks]
     show(("check", "result", "what"), rows, f"objective {row.name}", wrapped=("what",))
-    if failed := sum(bool(one.wrong) for one in checks):
+    if failed := sum(bool(check.wrong) for check in checks):
         typer.echo(f"{failed} of {len(checks)} checks fail, and each says why", err=True)
         raise typer.Exit(1)
 
@@ -115,11 +115,11 @@ def _show_rewards(rewards: Mapping[str, Any]) -> None:
 
     if rewards:
         print("\nreward: the mean, by weight, of")
-    for name, one in rewards.items():
-        text, source = str(one.get("text", "")).splitlines(), "the grader's verdict"
+    for name, reward in rewards.items():
+        text, source = str(reward.get("text", "")).splitlines(), "the grader's verdict"
         if text:
-            source = f"{one['function']} in {one['file']}, text {content_hash(one['text'])}"
-        print(f"  {name}, weight {one['weight']:g}: {source}")
+            source = f"{reward['function']} in {reward['file']}, text {content_hash(reward['text'])}"
+        print(f"  {name}, weight {reward['weight']:g}: {source}")
         print("".join(f"    {line}".rstrip() + "\n" for line in text[:_LINES]), end="")
         if len(text) > _LINES:
             print(f"    … {len(text) - _LINES} more lines in the run's config.json")
@@ -172,8 +172,10 @@ def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
     if named is None:
         return trained
     constants = {
-        name: named.constants[name] if name in named.constants and named.constants[name].value == one.value else one
-        for name, one in trained.constants.items()
+        name: named.constants[name]
+        if name in named.constants and named.constants[name].value == constant.value
+        else constant
+        for name, constant in trained.constants.items()
     }
     departs = named.departs if trained.formula.digest == named.formula.digest else ()
     return replace(trained, about=named.about, constants=constants, departs=departs, base=named)

@@ -31,7 +31,7 @@ def verify(names: Annotated[list[str] | None, typer.Argument(help=_SETS, show_de
     from tepo.problems.training_sets import training_names
     from tepo.reporting.progress import say
 
-    known, chosen, settings = [*paths.names("evals"), *training_names()], list[str](), list[str]()
+    known_names, chosen, settings = [*paths.names("evals"), *training_names()], list[str](), list[str]()
     for word in names or ():
         key, setting, value = word.partition("=")
         if setting and key in ("data", "data.problems"):
@@ -41,14 +41,14 @@ def verify(names: Annotated[list[str] | None, typer.Argument(help=_SETS, show_de
         else:
             chosen.append(word)
     for name in chosen:
-        if not is_own("data", name) and name.partition(":")[0] not in known:
-            raise unknown_name("benchmark or training set", name, known)
+        if not is_own("data", name) and name.partition(":")[0] not in known_names:
+            raise unknown_name("benchmark or training set", name, known_names)
     if settings and (not chosen or not all(is_own("data", name) for name in chosen)):
         raise UserError(
             "settings are for data of yours", where=" ".join(settings), fix="tepo data verify FILE KEY=VALUE"
         )
     failed, wrong = list[str](), list[str]()
-    everything = chosen or known
+    everything = chosen or known_names
     for number, name in enumerate(everything, 1):
         say(f"{number} of {len(everything)}: {name}")
         try:
@@ -80,8 +80,8 @@ def _verified(name: str, settings: list[str], *, skip_generated: bool) -> bool:
     from tepo_cli.screen import show
 
     pinned, options, read = "", GraderOptions(), None
-    own, graded = is_own("data", name), True
-    if own:
+    own_set, graded = is_own("data", name), True
+    if own_set:
         config = compose([f"data={name}", *settings]) if settings else None
         if config:
             options = GraderOptions.of_training(config.grader)
@@ -96,7 +96,7 @@ def _verified(name: str, settings: list[str], *, skip_generated: bool) -> bool:
             return False
         problems, options = benchmark.load_problems(), benchmark.grader
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
-        own = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
+        own_set = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
     typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}")
     if read:
         show(("column", "becomes", "changed"), read.columns, wrapped=("becomes", "changed"))
@@ -107,16 +107,18 @@ def _verified(name: str, settings: list[str], *, skip_generated: bool) -> bool:
         typer.echo("  golds are not tried: data.reward judges without the grader")
         return guessed
     with Grader(options) as grader:
-        found = find(problems, grader, math.inf)
-    for line in found.several:
+        findings = find(problems, grader, math.inf)
+    for line in findings.several:
         typer.echo(f"  {line}")
-    if found.unread:
-        typer.echo(f"  golds that the grader cannot read: {', '.join(found.unread)}")
-    if found.repeated:
-        typer.echo(f"  remark: {counted(len(found.repeated), 'problem')} more than once, {some_of(found.repeated)}")
-    if own and (line := other_forms(problems, options)):
+    if findings.unread:
+        typer.echo(f"  golds that the grader cannot read: {', '.join(findings.unread)}")
+    if findings.repeated:
+        typer.echo(
+            f"  remark: {counted(len(findings.repeated), 'problem')} more than once, {some_of(findings.repeated)}"
+        )
+    if own_set and (line := other_forms(problems, options)):
         typer.echo(f"  remark: {line}")
-    return own and bool(guessed or found.unread or found.several)
+    return own_set and bool(guessed or findings.unread or findings.several)
 
 
 @app.command()
@@ -138,8 +140,8 @@ def contamination(
     typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
     for name, members in benchmarks.items():
         ids = {problem.id for problem in members}
-        held = [len(ids & {overlap.problem for overlap in part}) for part in (same, similar)]
-        typer.echo(f"{name:14} {len(members):8} {held[0]:10} {held[1]:10}")
+        counts = [len(ids & {overlap.problem for overlap in part}) for part in (same, similar)]
+        typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
     out = {overlap.training for overlap in same}
     typer.echo(f"{len(out)} of {len(problems)} problems of {training} are left out with data.exclude_contaminated=true")
     if rows:
@@ -182,19 +184,24 @@ def grade(
             chunk = rows[start : start + _CHUNK]
             graded = grader.grade(list(map(pair_of, chunk)))
             verdicts += graded
-            for row, one in zip(chunk, graded, strict=True):
-                seconds = round(one.seconds, 6)
-                found = {"verdict": one.correct, "reason": one.reason, "extracted": one.extracted, "seconds": seconds}
-                lines.append(json.dumps({**row, **found}) + "\n")  # ASCII: an answer may hold lone surrogates
+            for row, verdict in zip(chunk, graded, strict=True):
+                seconds = round(verdict.seconds, 6)
+                outcome = {
+                    "verdict": verdict.correct,
+                    "reason": verdict.reason,
+                    "extracted": verdict.extracted,
+                    "seconds": seconds,
+                }
+                lines.append(json.dumps({**row, **outcome}) + "\n")  # ASCII: an answer may hold lone surrogates
             if output is None:
                 sys.stdout.write("".join(lines))
                 sys.stdout.flush()
                 lines.clear()
     if output is not None:
         write_atomic(output, "".join(lines), "--output FILE")
-    lost, right = given_up(one.reason for one in verdicts), sum(one.correct for one in verdicts)
-    said = f"{right} of {len(rows)} right{_GIVEN_UP.format(lost) if lost else ''}"
-    sys.stderr.write(f"{said}; {grader.fingerprint}\n")
+    lost, right = given_up(verdict.reason for verdict in verdicts), sum(verdict.correct for verdict in verdicts)
+    summary = f"{right} of {len(rows)} right{_GIVEN_UP.format(lost) if lost else ''}"
+    sys.stderr.write(f"{summary}; {grader.fingerprint}\n")
 
 
 def _rows(file: str) -> list[dict[str, Any]]:

@@ -33,11 +33,11 @@ def push(
 
     check_repository(repository)
     place = store or Path("runs")
-    found = find_run(run, place)
-    if found is None:
+    run_folder = find_run(run, place)
+    if run_folder is None:
         raise no_run(run, place)
-    with waiting(f"run {found.path.name}: every file is read"):
-        files = files_of(found)
+    with waiting(f"run {run_folder.path.name}: every file is read"):
+        files = files_of(run_folder)
     if dry_run:
         for name, content in files.items():
             print(f"{size_of(content):>15,}  {name}")
@@ -46,4 +46,4 @@ def push(
         assert isinstance(card, bytes)
         print("", *card.decode().splitlines()[:_HEAD], "…", sep="\n")
         return
-    say(send(files, repository, f"Run {found.path.name} of tepo", private=private, revision=revision))
+    say(send(files, repository, f"Run {run_folder.path.name} of tepo", private=private, revision=revision))

@@ -32,18 +32,20 @@ def write(
     from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 
     check_store_exists(store)
-    found = 0
+    run_count = 0
     for name, planned in plan_by_folder(names, scale, store, seed_numbers(seeds), override or ()).items():
         path = out / name if out else folder_of(name)
         written = record_study(path, planned)
-        found += written.recorded
-        said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
+        run_count += written.recorded
+        summary = (
+            f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
+        )
         if written.recorded:
             size = sum(file.stat().st_size for file in path.iterdir()) / 1000
-            typer.echo(f"{path}: {said}, {size:.1f} kB")
+            typer.echo(f"{path}: {summary}, {size:.1f} kB")
         else:
-            typer.echo(f"{name}: {said}; nothing written")
-    if not found:
+            typer.echo(f"{name}: {summary}; nothing written")
+    if not run_count:
         what = f"no finished and measured run of {' '.join(names)}"
         raise UserError(what, where=f"store {store}", fix=f"tepo ablate {names[0]}")
 

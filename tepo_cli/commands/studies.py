@@ -57,7 +57,7 @@ def ablate(
         _show_plan(asked, slots, asked.plan([study], words), check=bool(asked.override or words))
         return
     planned = run_planned(lambda: asked.plan([study], words), slots)
-    if any(one.registered for one, _ in planned):
+    if any(planned_study.registered for planned_study, _ in planned):
         show_claims(asked.store, scale_of(planned[0][1]), format)
     else:
         show_tables(*read_facts(planned, asked.chosen_seeds), format)
@@ -201,10 +201,10 @@ def plan(
         from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
 
         hours = hours_on(units, card, gpus)
-        said = f": {answer(units, hours, gpus)}" if hours else ""
+        estimate = f": {answer(units, hours, gpus)}" if hours else ""
         if hours and not any(unit.id in Records.found().by_run for unit in units):
-            said += "; planned, not measured: none of these runs is on record"
-        say_wrapped(count(units, *later) + said)
+            estimate += "; planned, not measured: none of these runs is on record"
+        say_wrapped(count(units, *later) + estimate)
     show_price(units, asked.store, *later)
     for tune in filter(None, (study.tune_at(scale_of(part)) for study, part in planned)):
         for line in tune.gap_lines:

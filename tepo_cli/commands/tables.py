@@ -76,16 +76,16 @@ def figure(
     planned, facts = asked.read([name], records)
     charts: list[NamedChart] = []
     for study, units in planned:
-        shown = study_table(study, units, facts)
-        charts += study_charts(study, units, facts, shown, against)
+        measured_table = study_table(study, units, facts)
+        charts += study_charts(study, units, facts, measured_table, against)
     if not charts:
         fix = f"tepo ablate {name} --scale {scales_text(planned)}"
         raise UserError(f"nothing of {stem} was run", where=f"store {asked.store}", fix=fix)
-    if against != "steps" and all(one.kind != "curves" for one in charts):
+    if against != "steps" and all(named_chart.kind != "curves" for named_chart in charts):
         what, fix = f"no run of {stem} holds what {against!r} counts", "train them with this version"
         raise UserError(what, where="--against", fix=fix)
-    for one in charts:
-        _save(one.chart, one.name, place)
+    for named_chart in charts:
+        _save(named_chart.chart, named_chart.name, place)
 
 
 def _paper_figures(

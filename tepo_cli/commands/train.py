@@ -48,8 +48,8 @@ def train(
     from tepo.studies.sweep import axes_of
 
     if axes := axes_of(words):
-        of_one = {"--validate": validate, "--show-tokens": show_tokens, "--show-config": show_config}
-        if alone := [option for option, given in of_one.items() if given]:
+        run_flags = {"--validate": validate, "--show-tokens": show_tokens, "--show-config": show_config}
+        if alone := [option for option, flag in run_flags.items() if flag]:
             raise UserError(f"{' and '.join(alone)} of a sweep", where=" ".join(words), fix="give each key one value")
         _sweep(words, axes, store, jobs, dry_run=dry_run, quiet=quiet)
         return
@@ -83,7 +83,7 @@ def train(
 
 
 def _sweep(
-    words: list[str], axes: dict[str, list[str]], given: Path | None, jobs: int, *, dry_run: bool, quiet: bool
+    words: list[str], axes: dict[str, list[str]], store_option: Path | None, jobs: int, *, dry_run: bool, quiet: bool
 ) -> None:
     """Run every combination as a study does, and print its table."""
     from tepo.common import trust
@@ -94,7 +94,7 @@ def _sweep(
     from tepo_cli.study_outputs import show_tables
 
     trust.say([*words, *(f"{key}={value}" for key, values in axes.items() for value in values)])
-    store = given or Path(compose_run([word for word in words if word.startswith("store=")], None).store)
+    store = store_option or Path(compose_run([word for word in words if word.startswith("store=")], None).store)
     planned = plan_sweep(words, axes, store)
     ((_, units),) = planned
     if dry_run:

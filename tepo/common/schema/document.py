@@ -41,11 +41,11 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
-        seen = set[str]()
+        keys = set[str]()
         for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
-            if name.value in seen:
+            if name.value in keys:
                 raise _Twice(problem=f"the key {name.value!r} is there twice", problem_mark=name.start_mark)
-            seen.add(name.value)
+            keys.add(name.value)
             if name.tag in _RESOLVED:
                 name.tag = f"{_YAML}str"
         return node
@@ -63,7 +63,7 @@ def _check_size(node: Any, counted: dict[int, int]) -> int:
     """The values of a node, written out. Raises a YAMLError for too many, and for a node within itself."""
     if id(node) not in counted:
         counted[id(node)] = _MOST  # of a node within itself
-        below = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+        below = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
         parts = [] if isinstance(node, yaml.ScalarNode) else below
         counted[id(node)] = 1 + sum(_check_size(part, counted) for part in parts)
     if counted[id(node)] > _MOST:

@@ -107,13 +107,13 @@ def read(kind: type[T], value: Any, at: Location) -> T:
     Raises UserError for an unknown or missing key and a value of the wrong type or range, or that the class refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
-    schema, found = _schema(cast(Any, kind)), {}
+    schema, arguments = _schema(cast(Any, kind)), {}
     prefix = f"{at.key}." if at.keys else ""
     for key in value:
         meta = schema[key][1].metadata if key in schema else None
         if meta is None:
-            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
-            raise at.at(str(key)).unknown("key", f"{prefix}{key}", known)
+            keys = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
+            raise at.at(str(key)).unknown("key", f"{prefix}{key}", keys)
         if meta.get("derived"):
             raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
     for name, (hint, part) in schema.items():
@@ -123,9 +123,9 @@ def read(kind: type[T], value: Any, at: Location) -> T:
             raise at.error(f"{at.at(name).key} is missing" + (f": {meaning}" if meaning else ""), fix=f"add {name}: …")
         nothing = value.get(name) is None and get_origin(hint) in (tuple, list, dict)  # `rows:` with nothing below
         if name in value and (required or not nothing):
-            found[name] = _value(hint, value[name], part.metadata, at.at(name))
+            arguments[name] = _value(hint, value[name], part.metadata, at.at(name))
     with at.named():
-        return kind(**found)
+        return kind(**arguments)
 
 
 @cache
@@ -211,10 +211,10 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     low, high = meta.get("low"), meta.get("high")
     try:
         number = _whole(value) if kind is int else float(value)
-        taken = kind is int or math.isfinite(number) or number == high or not isinstance(value, float)
+        valid = kind is int or math.isfinite(number) or number == high or not isinstance(value, float)
     except (ValueError, OverflowError):
-        taken = False
-    if not taken:
+        valid = False
+    if not valid:
         raise _wrong(f"must be {_WANTED[kind]}", value, meta, at)
     under = low is not None and (number <= low if isinstance(low, Exclusive) else number < low)
     over = high is not None and (number >= high if isinstance(high, Exclusive) else number > high)
@@ -225,8 +225,8 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
             bounds = f"at least {low:g}" if not isinstance(low, Exclusive) else f"above {low:g}" if low else "positive"
         else:
             assert high is not None
-            shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
-            bounds = f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
+            limit = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
+            bounds = f"below {limit}" if isinstance(high, Exclusive) else f"at most {limit}"
         raise _wrong(f"must be {bounds}", number, meta, at)
     return number
 
@@ -246,10 +246,10 @@ def _whole(value: str | float) -> int:
 _HOW = {"is a list": "write [first, second]", "is a mapping": "write {key: value}"}
 
 
-def _wrong(wanted: str, value: Any, meta: Mapping[str, Any], at: Location) -> UserError:
+def _wrong(rule: str, value: Any, meta: Mapping[str, Any], at: Location) -> UserError:
     """The error for a value that is not what its field takes."""
-    shown = "nothing" if value is None else f"{value:g}" if isinstance(value, float) else repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-    quotes = "put it in quotes" if wanted == "must be text" and value is not None else None
-    fixes = (quotes, _HOW.get(wanted), meta.get("meaning") and f"what it is for: {meta['meaning']}")
-    return at.error(f"{at.key or 'this'} {wanted}, not {shown}", fix="; ".join(filter(None, fixes)))
+    text = "nothing" if value is None else f"{value:g}" if isinstance(value, float) else repr(value)
+    text = text if len(text) <= 80 else f"{text[:80]}…"
+    quotes = "put it in quotes" if rule == "must be text" and value is not None else None
+    fixes = (quotes, _HOW.get(rule), meta.get("meaning") and f"what it is for: {meta['meaning']}")
+    return at.error(f"{at.key or 'this'} {rule}, not {text}", fix="; ".join(filter(None, fixes)))

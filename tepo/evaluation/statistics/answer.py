@@ -98,14 +98,16 @@ def answers(questions: Sequence[Question], family: int | None = None, *, in_orde
     does not hold."""
     unknown = math.nan, math.nan
     pairs = [
-        unknown if len(asked.sample) < asked.fewest else asked.region.p_values(asked.estimate) for asked in questions
+        unknown if len(question.sample) < question.fewest else question.region.p_values(question.estimate)
+        for question in questions
     ]
     p = np.reshape(pairs, (-1, 2))
     if not in_order:
         size = len(questions) if family is None else family
         p = np.transpose([holm(column, size) for column in p.T]).reshape(p.shape)
     judged = [
-        Answer(asked, float(outside), float(inside)) for asked, (outside, inside) in zip(questions, p, strict=True)
+        Answer(question, float(outside), float(inside))
+        for question, (outside, inside) in zip(questions, p, strict=True)
     ]
     if not in_order:
         return judged

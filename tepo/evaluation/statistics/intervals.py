@@ -144,12 +144,12 @@ def estimate_share(
     names, share = in_order(cells, weights)
     outer = _unit_weights("seeds", len(cells[names[0]]), draws)
     values = np.zeros(draws)
-    kept = {} if drawn is None else drawn
+    sums = {} if drawn is None else drawn
     for name, part in zip(names, share, strict=True):
         inner = _unit_weights(name, cells[name].shape[1], draws)
-        if name not in kept:
-            kept[name] = np.einsum("ds,ds->d", outer, inner @ cells[name].T)
-        values += part / (inner[0].sum() * outer[0].sum()) * kept[name]
+        if name not in sums:
+            sums[name] = np.einsum("ds,ds->d", outer, inner @ cells[name].T)
+        values += part / (inner[0].sum() * outer[0].sum()) * sums[name]
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     scale = plain.half / float(values.std() * ndtri((1 + LEVEL) / 2))
     ends = plain.mean - scale * (plain.mean - low), plain.mean + scale * (high - plain.mean)
@@ -197,6 +197,6 @@ def _unit_weights(name: str, units: int, draws: int) -> np.ndarray:
     weights = np.empty((draws, units))
     for start in range(0, draws, 250):
         rows = min(250, draws - start)
-        drawn = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
-        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        indices = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
+        weights[start : start + rows] = np.bincount(indices.ravel(), minlength=rows * units).reshape(rows, units)
     return weights

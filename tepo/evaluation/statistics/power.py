@@ -46,12 +46,12 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
     seeds = len(cells[names[0]])
     if seeds < 2 or sizes.min() < 2 or sizes.sum() < FEWEST:
         return None
-    left_over = []  # the variance of e: what seed and problem leave of x
+    residual_variances = []  # the variance of e: what seed and problem leave of x
     for name in names:
         x = cells[name]
-        left = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
-        left_over.append(float((left**2).sum() / ((x.shape[0] - 1) * (x.shape[1] - 1))))
-    rest = np.array(left_over)
+        residuals = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
+        residual_variances.append(float((residuals**2).sum() / ((x.shape[0] - 1) * (x.shape[1] - 1))))
+    rest = np.array(residual_variances)
     problem = np.array([cells[name].mean(axis=0).var(ddof=1) for name in names]) - rest / seeds
     of_seeds = sum(w * cells[name].mean(axis=1) for w, name in zip(share, names, strict=True))
     seed = float(np.var(of_seeds, ddof=1) - (share**2 * rest / sizes).sum())
@@ -60,7 +60,7 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
 
 def pooled(spreads: Sequence[Spread]) -> Spread:
     """The mean variances of several differences on the same benchmarks."""
-    return Spread(*(np.mean([getattr(one, field.name) for one in spreads], axis=0) for field in fields(Spread)))
+    return Spread(*(np.mean([getattr(spread, field.name) for spread in spreads], axis=0) for field in fields(Spread)))
 
 
 def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:

@@ -49,6 +49,6 @@ class Region:
 DIFFERS = Region(0, 0, outside=True)  # what a table asks of each row and its baseline
 
 
-def _tail(one: "Estimate", distance: float) -> float:
+def _tail(estimate: "Estimate", distance: float) -> float:
     """Probability of luck beyond a distance."""
-    return 0.0 if distance == math.inf else float(one.tails.below(-distance / one.error))
+    return 0.0 if distance == math.inf else float(estimate.tails.below(-distance / estimate.error))

@@ -35,9 +35,9 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     sums = frame.groupby(["row", "benchmark"], observed=True)["samples"].sum().to_dict()
     for row, cells in _cells(frame).items():
         counts = {name: int(sums[row, name]) for name in cells}
-        drawn: dict[str, np.ndarray] = {}
-        found = [
-            (name, estimate_share({name: table.x}, draws=draws, drawn=drawn), table.x.shape, counts[name])
+        draw_sums: dict[str, np.ndarray] = {}
+        scores = [
+            (name, estimate_share({name: table.x}, draws=draws, drawn=draw_sums), table.x.shape, counts[name])
             for name, table in cells.items()
         ]
         shared = _shared_seeds(list(cells.values())) if len(cells) == len(everything) else ()
@@ -45,15 +45,15 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
             joint = {name: cells[name].of(shared) for name in everything}
             shape = (len(shared), sum(x.shape[1] for x in joint.values()))
             if len({table.seeds for table in cells.values()}) > 1:  # the average is over fewer
-                drawn = {}
+                draw_sums = {}
             weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
-                whole = estimate_share(joint, share, draws=draws, drawn=drawn)
-                found.append((name, whole, shape, sum(counts.values())))
+                whole = estimate_share(joint, share, draws=draws, drawn=draw_sums)
+                scores.append((name, whole, shape, sum(counts.values())))
         lines += [
-            {"row": row, "benchmark": name, "mean": one.mean, "low": one.low, "high": one.high, "half": one.half,
-             "seeds": shape[0], "problems": shape[1], "samples": samples}
-            for name, one, shape, samples in found
+            {"row": row, "benchmark": name, "mean": score.mean, "low": score.low, "high": score.high,
+             "half": score.half, "seeds": shape[0], "problems": shape[1], "samples": samples}
+            for name, score, shape, samples in scores
         ]  # fmt: skip
     return pd.DataFrame(lines)
 
@@ -105,15 +105,15 @@ def pairs_of(frame: pd.DataFrame, on: Mapping[str, Sequence[str]]) -> list[Pair]
         sizes = of_base.groupby("benchmark", observed=True).first()
         for row, cells in by_row.items():
             for column in () if row == baseline else columns:
-                wanted = everything if column in (AVERAGE, MEAN) else [column]
+                names = everything if column in (AVERAGE, MEAN) else [column]
                 seeds, differences = tuple[int, ...](), None
                 if all(
-                    name in cells and name in base and cells[name].problems == base[name].problems for name in wanted
+                    name in cells and name in base and cells[name].problems == base[name].problems for name in names
                 ):
-                    seeds = _shared_seeds([one[name] for one in (cells, base) for name in wanted])
+                    seeds = _shared_seeds([side[name] for side in (cells, base) for name in names])
                 if seeds:
-                    differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted}
-                weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
+                    differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in names}
+                weights = {name: sizes[name] for name in names} if differences and column == AVERAGE else None
                 pairs.append(Pair(row, baseline, column, differences, weights, seeds))
     return pairs
 
@@ -146,7 +146,7 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, _Shares]]:
     counts = frame.groupby(keys, observed=True)[["right", "samples"]].sum().reset_index()
     row, name, seed, problem, right, samples = (counts[key].to_numpy() for key in (*keys, "right", "samples"))
     new = np.flatnonzero((row[1:] != row[:-1]) | (name[1:] != name[:-1])) + 1
-    known = {}
+    shares = {}
     for start, end in pairwise((0, *new.tolist(), len(counts))):
         seeds = tuple(dict.fromkeys(seed[start:end].tolist()))
         problems = tuple(dict.fromkeys(problem[start:end].tolist()))
@@ -154,10 +154,10 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, _Shares]]:
             where, fix = f"row {row[start]}, benchmark {name[start]}", "use the same --limit for every seed"
             raise UserError("the seeds of a row were evaluated on different problems", where=where, fix=fix)
         x = (right[start:end].astype(float) / samples[start:end]).reshape(len(seeds), len(problems))
-        known[row[start], name[start]] = _Shares(seeds, problems, x)
+        shares[row[start], name[start]] = _Shares(seeds, problems, x)
     cells: dict[str, dict[str, _Shares]] = {}
-    for own, benchmark in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
-        cells.setdefault(own, {})[benchmark] = known[own, benchmark]
+    for label, benchmark in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
+        cells.setdefault(label, {})[benchmark] = shares[label, benchmark]
     return cells
 
 

@@ -73,7 +73,7 @@ def censored(a: Sequence[float], b: Sequence[float], planned: int) -> str:
     ]
     word, side, arrives = ("at least", "B", b) if never[0] >= never[1] else ("at most", "A", a)
     ends = [[planned if math.isinf(step) else step for step in steps] for steps in (a, b)]
-    gaps = [x - y for x, y, one in zip(*ends, arrives, strict=True) if math.isfinite(one)]
+    gaps = [x - y for x, y, arrival in zip(*ends, arrives, strict=True) if math.isfinite(arrival)]
     bound = f", {word} {np.mean(gaps):+.0f}".replace("-", "−") if gaps else ""
     seeds = f" over the {counted(len(gaps), 'seed')} on which {side} does" if 0 < len(gaps) < len(a) else ""
     return f"{' and '.join(who)} never reach it: no difference in steps can be stated{bound}{seeds}"
@@ -105,8 +105,8 @@ def entropy_gap(a: np.ndarray, b: np.ndarray) -> float:
 def estimate_gaps(gaps: Sequence[float]) -> Estimate:
     """The gap over pairs of runs with the same seed: its mean, and Student's t over the seeds. Seeds without a gap
     (NaN) do not count; fewer than two others give no interval."""
-    known = np.array([gap for gap in gaps if not np.isnan(gap)])
-    if len(known) < 2:
-        return replace(NOTHING, mean=float(known.mean())) if len(known) else NOTHING
-    error = float(known.std(ddof=1) / len(known) ** 0.5)
-    return Estimate.symmetric(float(known.mean()), error, Tails(float("inf"), len(known) - 1, 1.0))
+    measured_gaps = np.array([gap for gap in gaps if not np.isnan(gap)])
+    if len(measured_gaps) < 2:
+        return replace(NOTHING, mean=float(measured_gaps.mean())) if len(measured_gaps) else NOTHING
+    error = float(measured_gaps.std(ddof=1) / len(measured_gaps) ** 0.5)
+    return Estimate.symmetric(float(measured_gaps.mean()), error, Tails(float("inf"), len(measured_gaps) - 1, 1.0))

@@ -26,8 +26,8 @@ def holm(p: np.ndarray, family: int | None = None) -> np.ndarray:
     """Holm's step-down adjusted p-values [n]; NaN stays NaN. Those of a family that are not known count as a p of 1,
     which is never rejected; by default the family is those that are known. Holm 1979."""
     adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    indices = np.flatnonzero(~np.isnan(p))
+    order = indices[np.argsort(p[indices], kind="stable")]
     factors = (len(order) if family is None else family) - np.arange(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
     return adjusted

@@ -47,8 +47,8 @@ def on_ranks(work: Callable[[SimulatedRank], T], number: int = 2) -> list[T]:
             raise
 
     with ThreadPoolExecutor(number) as pool:
-        done = [pool.submit(run, rank) for rank in range(number)]
-    failed = [error for one in done if (error := one.exception()) is not None]
+        futures = [pool.submit(run, rank) for rank in range(number)]
+    failed = [error for future in futures if (error := future.exception()) is not None]
     for error in sorted(failed, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
         raise error
-    return [one.result() for one in done]
+    return [future.result() for future in futures]

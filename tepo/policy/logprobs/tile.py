@@ -148,8 +148,8 @@ def _strips(logits: Tensor) -> list[slice]:
 
 def _triton(logits: Tensor) -> bool:
     """Tell whether the Triton kernels take this tile: they compute in float32 on CUDA."""
-    there = logits.is_cuda and logits.dtype == torch.float32 and importlib.util.find_spec("triton") is not None
-    return there and kernels_run(logits.device)
+    eligible = logits.is_cuda and logits.dtype == torch.float32 and importlib.util.find_spec("triton") is not None
+    return eligible and kernels_run(logits.device)
 
 
 @functools.cache
@@ -157,8 +157,8 @@ def kernels_run(device: torch.device) -> bool:
     """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install: slim
     images have no C compiler and no headers of Python's, with which Triton builds its driver."""
     try:
-        one, targets = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-        _kernels().accumulate(one, RunningSums.empty(one), targets, 1.0)
+        tile, targets = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        _kernels().accumulate(tile, RunningSums.empty(tile), targets, 1.0)
     except Exception as error:  # Triton's, the compiler's, the loader's
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         what = f"Triton's kernels do not run here ({why}): log-probs take torch's passes, which are slower"

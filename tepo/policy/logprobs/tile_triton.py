@@ -22,14 +22,14 @@ def _accumulate(logits, targets, maximum, total, weighted, target, columns, scal
     m, s, t = tl.load(maximum + row), tl.load(total + row), tl.load(weighted + row)
     for start in range(0, columns, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
-        there = offsets < columns
-        z = tl.load(base + offsets, mask=there, other=-float("inf")).to(tl.float32) * scale
+        in_range = offsets < columns
+        z = tl.load(base + offsets, mask=in_range, other=-float("inf")).to(tl.float32) * scale
         new = tl.maximum(m, tl.max(z, 0))
         shift = m - new  # -inf before the first columns
         shrink = tl.exp(shift)
         d = z - new
         e = tl.exp(d)
-        t = tl.where(shrink > 0, (t + s * shift) * shrink, 0.0) + tl.sum(tl.where(there, e * d, 0.0), 0)
+        t = tl.where(shrink > 0, (t + s * shift) * shrink, 0.0) + tl.sum(tl.where(in_range, e * d, 0.0), 0)
         s = s * shrink + tl.sum(e, 0)
         m = new
     tl.store(maximum + row, m)
@@ -47,15 +47,15 @@ def _gradient(
     """One token, BLOCK columns: p (offset + slope log p), and at_target on top where the target stands."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    there = offsets < columns
-    z = tl.load(logits + row * columns + offsets, mask=there, other=0.0).to(tl.float32) * scale
+    in_range = offsets < columns
+    z = tl.load(logits + row * columns + offsets, mask=in_range, other=0.0).to(tl.float32) * scale
     logp = z - tl.load(normaliser + row)
     factor = tl.load(offset + row)
     if SLOPE:
         factor += tl.load(slope + row) * logp
     value = tl.exp(logp) * factor
     value += tl.where(offsets == tl.load(targets + row), tl.load(at_target + row), 0.0)
-    tl.store(out + row * columns + offsets, value.to(out.dtype.element_ty), mask=there)
+    tl.store(out + row * columns + offsets, value.to(out.dtype.element_ty), mask=in_range)
 
 
 def _block(columns: int) -> int:
@@ -78,8 +78,8 @@ def gradient(
     rows, columns = logits.shape
     out = logits if dtype == logits.dtype else torch.empty_like(logits, dtype=dtype)
     slope, block = coefficients.slope, _block(columns)
-    given = coefficients.normaliser, coefficients.offset, coefficients.offset if slope is None else slope
-    arguments = (logits, out, targets, *given, coefficients.at_target, columns, scale)
+    row_coefficients = coefficients.normaliser, coefficients.offset, coefficients.offset if slope is None else slope
+    arguments = (logits, out, targets, *row_coefficients, coefficients.at_target, columns, scale)
     launch = _gradient[(rows, triton.cdiv(columns, block))]
     launch(*arguments, SLOPE=slope is not None, BLOCK=block, num_warps=8)
     return out

@@ -82,16 +82,16 @@ def fetch(name: str, file: Path | None = None) -> Path:
         gguf = _unpacked(package, file or _downloaded(package, Path(scratch)), Path(scratch)) if package else file
         assert gguf is not None
         model, tokenizer = read_gguf(gguf)
-        with commit_folder(folder) as made:
-            model.save_pretrained(made)
-            tokenizer.save_pretrained(made)
-            if package and (found := file_digest(made / WEIGHTS)) != package.weights:
-                what = f"the converted weights have the hash {found[:12]}…, those of {name} {package.weights[:12]}…"
+        with commit_folder(folder) as new_folder:
+            model.save_pretrained(new_folder)
+            tokenizer.save_pretrained(new_folder)
+            if package and (digest := file_digest(new_folder / WEIGHTS)) != package.weights:
+                what = f"the converted weights have the hash {digest[:12]}…, those of {name} {package.weights[:12]}…"
                 raise UserError(what, where=name, fix=install_line("small-lm"))
             words = {"licence": package.licence, "source": package.source} if package else {}
             behind = f" in {package.requirement}" if package else ""
             words = {"licence": "unknown", "source": gguf.name} | words
-            (made / "README.md").write_text(_CARD.format(name=name, file=gguf.name, package=behind, **words))
+            (new_folder / "README.md").write_text(_CARD.format(name=name, file=gguf.name, package=behind, **words))
     return folder
 
 
@@ -110,14 +110,14 @@ def fetch_from_hub(path: str, revision: str | None, trust_remote_code: bool) -> 
         disable_progress_bars()  # of the listing
         listed = snapshot_download(path, revision=commit, dry_run=True)
         enable_progress_bars()
-        files = [one for one in listed if is_loaded(one.filename) and not _other_weights(one.filename)]
-        snapshot_download(path, revision=commit, allow_patterns=[glob.escape(one.filename) for one in files])
+        files = [file for file in listed if is_loaded(file.filename) and not _other_weights(file.filename)]
+        snapshot_download(path, revision=commit, allow_patterns=[glob.escape(file.filename) for file in files])
     except Exception as error:  # many kinds: no such model or commit, its terms not accepted, no network, a full disk
         raise not_loaded("the model is not fetched", error, path) from error
     load_tokenizer(path, commit, trust_remote_code)
     check_weights(path, commit, trust_remote_code)
-    new = sum(one.file_size or 0 for one in files if one.will_download)
-    old = sum(one.file_size or 0 for one in files) - new
+    new = sum(file.file_size or 0 for file in files if file.will_download)
+    old = sum(file.file_size or 0 for file in files) - new
     parts = ((new, "fetched"), (old, "there already"))
     return ", ".join(f"{size / 1e6:,.1f} MB {what}" for size, what in parts if size)
 
@@ -131,12 +131,12 @@ def _downloaded(package: Package, folder: Path) -> Path:
     """The wheel of a package, without its dependencies: some need a C++ build."""
     words = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest"]
     pip = interpreter.command(*words, str(folder), package.requirement)
-    done = subprocess.run(pip, env=interpreter.environment(), capture_output=True, text=True, check=False)
+    process = subprocess.run(pip, env=interpreter.environment(), capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        said = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+    if process.returncode or not wheels:
+        reason = (process.stderr.strip().splitlines() or ["no wheel came"])[-1]
         fix = f"pip download --no-deps {package.requirement} elsewhere, and --from WHEEL here"
-        raise UserError(f"pip could not download {package.requirement}: {said}", fix=fix)
+        raise UserError(f"pip could not download {package.requirement}: {reason}", fix=fix)
     return wheels[0]
 
 
@@ -144,8 +144,8 @@ def _unpacked(package: Package, wheel: Path, folder: Path) -> Path:
     """The GGUF file of a wheel. Raises UserError for another one."""
     if not wheel.is_file():
         raise UserError("no such file", where=str(wheel), fix=f"the wheel of {package.requirement}")
-    if (found := file_digest(wheel)) != package.wheel:
-        what = f"not the wheel of {package.requirement}: its hash is {found[:12]}…, not {package.wheel[:12]}…"
+    if (digest := file_digest(wheel)) != package.wheel:
+        what = f"not the wheel of {package.requirement}: its hash is {digest[:12]}…, not {package.wheel[:12]}…"
         raise UserError(what, where=str(wheel), fix="download it again")
     with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as packed:
         target = folder / Path(package.member).name
@@ -183,8 +183,8 @@ def read_gguf(file: Path) -> tuple[Any, Any]:
         raise not_loaded("the file does not load", error, str(file), "a causal language model in GGUF") from error
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
     names = get_tensor_name_map(kinds[reader.fields["general.architecture"].contents()], model.config.num_hidden_layers)
-    known = {names.get_name(name, (".weight", ".bias")) for name in model.state_dict()}
-    check_gguf(model, report["missing_keys"], sizes, sizes.keys() - known, file)
+    known_names = {names.get_name(name, (".weight", ".bias")) for name in model.state_dict()}
+    check_gguf(model, report["missing_keys"], sizes, sizes.keys() - known_names, file)
     model.hf_quantizer = None  # the numbers are plain ones now, and transformers saves no others
     del model.config.quantization_config
     return model.to(torch.bfloat16), tokenizer

@@ -26,8 +26,8 @@ def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    known = signature(varlen_attn).parameters.keys()
-    return (varlen_attn, "enable_gqa" in known) if "window_size" in known else None
+    parameters = signature(varlen_attn).parameters.keys()
+    return (varlen_attn, "enable_gqa" in parameters) if "window_size" in parameters else None
 
 
 def _hindrance(query: Tensor) -> tuple[str, str] | None:

@@ -113,8 +113,8 @@ def load_adapters(model: nn.Module, folder: Path) -> None:
     try:
         saved = load_file(folder / _WEIGHTS)
     except (OSError, SafetensorError) as error:
-        said = error.strerror if isinstance(error, OSError) else unreadable(folder / _WEIGHTS).what
-        what, fix = f"the adapters cannot be read: {said}", "resume from another checkpoint"
+        reason = error.strerror if isinstance(error, OSError) else unreadable(folder / _WEIGHTS).what
+        what, fix = f"the adapters cannot be read: {reason}", "resume from another checkpoint"
         raise UserError(what, where=str(folder / _WEIGHTS), fix=fix) from error
     if {name: value.shape for name, value in saved.items()} != {_peft_name(n): p.shape for n, p in adapters.items()}:
         fix = "resume with the run's own model and rank"

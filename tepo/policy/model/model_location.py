@@ -48,15 +48,17 @@ def resolve(path: str) -> str:
     elif path.startswith(CACHE):
         folder = cached_folder(path.removeprefix(CACHE))
         if not folder.is_dir():
-            known = recorded_bases().get(path, {"made": {}})["made"]
-            fix = known.get("command", f"tepo model fetch {path.removeprefix(CACHE)}")
+            provenance = recorded_bases().get(path, {"made": {}})["made"]
+            fix = provenance.get("command", f"tepo model fetch {path.removeprefix(CACHE)}")
             raise UserError("that model is not in the cache", where=path, fix=fix)
     else:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
-            if known := recorded_bases().get(path):
-                made, cpu = known["made"].get("command"), known["made"].get("cpu")
-                fix = f"{made}; on another CPU than {cpu} it comes out as another base" if made else "bring it here"
+            if provenance := recorded_bases().get(path):
+                command, cpu = provenance["made"].get("command"), provenance["made"].get("cpu")
+                fix = (
+                    f"{command}; on another CPU than {cpu} it comes out as another base" if command else "bring it here"
+                )
                 raise UserError("that base is on record, and its files are not here", where=path, fix=fix)
             return path
     check_folder(folder)
@@ -97,8 +99,8 @@ def pinned(path: str, revision: str | None) -> str | None:
 def _commit(path: str, name: str | None) -> str:
     shipped = rf"\bpath: {re.escape(path)}\n\s*revision: ({_COMMIT.pattern})"
     for file in (paths.CONFIG / "model").glob("*.yaml") if name is None else ():
-        if found := re.search(shipped, file.read_text(encoding="utf-8")):
-            return found[1]
+        if match := re.search(shipped, file.read_text(encoding="utf-8")):
+            return match[1]
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     try:
@@ -115,8 +117,8 @@ def _commit(path: str, name: str | None) -> str:
 
 def on_hub(path: str) -> bool:
     """Tell whether a path is the id of a model on the hub: no folder, and no base that ships or is on record."""
-    there = Path(path).expanduser().exists()
-    return bool(_HUB_ID.fullmatch(path)) and not there and path not in recorded_bases()
+    on_disk = Path(path).expanduser().exists()
+    return bool(_HUB_ID.fullmatch(path)) and not on_disk and path not in recorded_bases()
 
 
 @contextmanager
@@ -137,8 +139,8 @@ def _ask_hub_once() -> None:
     minutes."""
     from huggingface_hub import constants
 
-    if not constants.HF_HUB_OFFLINE and (said := hub_silence()):
-        logging.getLogger(__name__).warning("%s: only what is cached is used", said)
+    if not constants.HF_HUB_OFFLINE and (silence := hub_silence()):
+        logging.getLogger(__name__).warning("%s: only what is cached is used", silence)
         constants.HF_HUB_OFFLINE = True
 
 
@@ -175,17 +177,17 @@ def not_loaded(
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
-    told = "\n".join(map(str, chain))
-    if "trust_remote_code" in told:
+    text = "\n".join(map(str, chain))
+    if "trust_remote_code" in text:
         fix = "read it first; `tepo eval … --trust` executes it, in training model.trust_remote_code=true"
         return UserError(f"{what}: it comes with code of its own, not executed without --trust", where=path, fix=fix)
-    lacking = [str(one.name) for one in chain if isinstance(one, ModuleNotFoundError)]
-    if "tokenizer.model" in told or "tiktoken" in told:  # without one of them transformers reads such a file as another
+    lacking = [str(link.name) for link in chain if isinstance(link, ModuleNotFoundError)]
+    if "tokenizer.model" in text or "tiktoken" in text:  # without one of them transformers reads such a file as another
         lacking = [name for name in ("sentencepiece", "tiktoken") if importlib.util.find_spec(name) is None]
     if lacking:
         what = f"{what}: it takes Python packages that are not installed ({', '.join(lacking)})"
         return UserError(what, where=path, fix=f"pip install {' '.join(lacking)}")
-    if "instantiate the backend tokenizer" in told:
+    if "instantiate the backend tokenizer" in text:
         return no_vocabulary(path)
     if on_hub(path):
         fix = "check the id, the network, HF_HOME, and HF_TOKEN where its owner asks for one"
@@ -250,7 +252,7 @@ _OTHER_FILES = {  # by their first bytes
 def unreadable(file: Path, wanted: str = "safetensors") -> UserError:
     """The message for a file of weights that does not open, with the likely cause. wanted: its format."""
     head, size = file.open("rb").read(32), file.stat().st_size
-    kind, fix = next((said for first, said in _OTHER_FILES.items() if head.startswith(first)), ("", AGAIN))
+    kind, fix = next((diagnosis for first, diagnosis in _OTHER_FILES.items() if head.startswith(first)), ("", AGAIN))
     if not head:
         return UserError("the file is empty", where=str(file), fix=AGAIN)
     if kind and wanted not in kind:
@@ -351,17 +353,17 @@ def _on_record(path: str) -> bool:
 def recorded_bases() -> dict[str, dict[str, Any]]:
     """Bases on record, the user's own in front of a shipped one of its name: hash, and how it was made. Raises
     UserError for a damaged file."""
-    known: dict[str, dict[str, Any]] = {}
+    bases: dict[str, dict[str, Any]] = {}
     for folder in reversed(paths.folders("records")):
-        known |= read_bases(folder / BASES)
-    return known
+        bases |= read_bases(folder / BASES)
+    return bases
 
 
 def read_bases(file: Path) -> dict[str, dict[str, Any]]:
     """The bases of one file, none where there is no file. Raises UserError where it is damaged."""
     try:
         bases = parse_json(file.read_bytes())
-        return {name: {"hash": str(one["hash"]), "made": dict(one["made"])} for name, one in bases.items()}
+        return {name: {"hash": str(record["hash"]), "made": dict(record["made"])} for name, record in bases.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

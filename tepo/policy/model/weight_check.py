@@ -73,18 +73,18 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
         folder = Path(source) if Path(source).is_dir() else _downloaded(source, options["revision"])
         shapes = _shapes(folder)
         model = _without_content(config, source, options)
-        found = _compare(model, shapes)
+        comparison = _compare(model, shapes)
     except UserError:
         raise
     except Exception as error:  # transformers raises many kinds
         raise not_loaded("the model does not load", error, path) from error
-    found.check("config.json", shapes, path)
+    comparison.check("config.json", shapes, path)
     whole = {name for name, value in model.state_dict().items() if not value.is_floating_point()}
-    apart = {*found.ignorable, *whole}
+    apart = {*comparison.ignorable, *whole}
     _check_numbers(folder, apart | {name.removeprefix(f"{model.base_model_prefix}.") for name in apart})
     _check_tied(model, shapes, path)
-    if found.ignorable:
-        _say_once(f"{path}: left out, as the model has no use for them: {_named(found.ignorable)}\n")
+    if comparison.ignorable:
+        _say_once(f"{path}: left out, as the model has no use for them: {_named(comparison.ignorable)}\n")
     return options
 
 
@@ -94,16 +94,16 @@ def check_gguf(
     """Raise UserError unless a GGUF file holds all tensors of the model that transformers has read from it, and no
     others. missing: those that transformers has made up; of other shapes and of what it leaves out it says nothing.
     sizes: how many numbers each tensor of the file has, by its name there. odd: names that are none of the model's."""
-    given, wanted = model.state_dict(), _without_content(model.config, "", {"trust_remote_code": False}).state_dict()
-    shapes = {name: (tuple(given[name].shape), tuple(value.shape)) for name, value in wanted.items()}
-    read = {value.data_ptr(): value.numel() for name, value in given.items() if name not in missing}  # tied ones once
+    state, layout = model.state_dict(), _without_content(model.config, "", {"trust_remote_code": False}).state_dict()
+    shapes = {name: (tuple(state[name].shape), tuple(value.shape)) for name, value in layout.items()}
+    read = {value.data_ptr(): value.numel() for name, value in state.items() if name not in missing}  # tied ones once
     _Found(
         model,
         missing=sorted(missing),
         unexpected=sorted(odd or sizes) if sum(read.values()) != sum(sizes.values()) else [],
         reshaped={name: pair for name, pair in shapes.items() if len({*pair}) > 1},
     ).check("its metadata", sizes, str(file))
-    check_finite(given, str(file))
+    check_finite(state, str(file))
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
@@ -172,22 +172,22 @@ def _without_content(config: Any, source: str, options: Mapping[str, Any]) -> Pr
 
 def _shapes(folder: Path) -> Shapes:
     """Raises UserError for a damaged file, a tensor in two files, or an index that has one elsewhere."""
-    found: dict[str, tuple[Path, tuple[int, ...]]] = {}
+    shapes: dict[str, tuple[Path, tuple[int, ...]]] = {}
     for file in weight_files(folder):
         try:
             with safe_open(file, framework="pt") as tensors:
                 here = {name: (file, tuple(tensors.get_slice(name).get_shape())) for name in tensors.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors has a class of its own
             raise unreadable(file) from error
-        if twice := sorted(found.keys() & here.keys()):
+        if twice := sorted(shapes.keys() & here.keys()):
             what = f"two files hold {_named(twice)}"
-            raise UserError(what, where=f"{found[twice[0]][0]}, {file.name}", fix=AGAIN)
-        found |= here
+            raise UserError(what, where=f"{shapes[twice[0]][0]}, {file.name}", fix=AGAIN)
+        shapes |= here
     for name, file in weight_map(folder / INDEX).items() if (folder / INDEX).is_file() else ():
-        if name not in found or found[name][0].name != file:
+        if name not in shapes or shapes[name][0].name != file:
             what = f"the index of the weights names {_named([name])} in {file}, which does not hold it"
             raise UserError(what, where=str(folder / INDEX), fix=AGAIN)
-    return found
+    return shapes
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,8 @@ class _Found:
     def wrong(self) -> str:
         """All that is wrong with the tensors; empty where nothing is."""
         shapes = [
-            f"{name} ({' x '.join(map(str, given))} in place of {' x '.join(map(str, wanted))})"
-            for name, (given, wanted) in self.reshaped.items()
+            f"{name} ({' x '.join(map(str, file_shape))} in place of {' x '.join(map(str, model_shape))})"
+            for name, (file_shape, model_shape) in self.reshaped.items()
         ]
         parts = {
             "missing": self.missing,
@@ -228,7 +228,7 @@ class _Found:
     def cause(self, names: Collection[str]) -> str:
         """The likely cause, in words."""
         config, every = self.model.config, self.model.state_dict()
-        said, there = _layers(every), _layers(names)
+        model_layers, file_layers = _layers(every), _layers(names)
         if self.twice:
             return "they hold a tensor with the prefix of the model and without it"
         if any("lora_" in name for name in self.unexpected):
@@ -236,12 +236,12 @@ class _Found:
         if len(self.missing) >= len(every) - 1:
             return "they are those of another model"
         if self.reshaped:
-            given, wanted = next(iter(self.reshaped.values()))
-            if given[1:] == wanted[1:] and wanted[:1] == (getattr(config, "vocab_size", None),):
-                return f"it says vocab_size {wanted[0]}, they have {counted(given[0], 'row')}"
+            file_shape, model_shape = next(iter(self.reshaped.values()))
+            if file_shape[1:] == model_shape[1:] and model_shape[:1] == (getattr(config, "vocab_size", None),):
+                return f"it says vocab_size {model_shape[0]}, they have {counted(file_shape[0], 'row')}"
             return "it is that of a model of another size"
-        if said != there:
-            return f"it says {counted(said, 'layer')}, they have {there}"
+        if model_layers != file_layers:
+            return f"it says {counted(model_layers, 'layer')}, they have {file_layers}"
         if self.missing and all(name.startswith("lm_head.") for name in self.missing):
             return "they were saved without their head, or it lacks tie_word_embeddings: true"
         if self.missing:
@@ -262,7 +262,10 @@ def _compare(model: PreTrainedModel, shapes: Shapes) -> _Found:
         missing=sorted(absent - model.all_tied_weights_keys.keys() - info.conversion_errors.keys()),
         unexpected=sorted(info.unexpected_keys),
         ignorable=sorted(unknown - info.unexpected_keys),
-        reshaped={name: (tuple(given), tuple(wanted)) for name, given, wanted in sorted(info.mismatched_keys)},
+        reshaped={
+            name: (tuple(file_shape), tuple(model_shape))
+            for name, file_shape, model_shape in sorted(info.mismatched_keys)
+        },
         unreadable=sorted(info.conversion_errors),
         twice=sorted(name for name in shapes if f"{model.base_model_prefix}.{name}" in shapes),
     )
@@ -285,7 +288,7 @@ def _check_tied(model: PreTrainedModel, shapes: Shapes, path: str) -> None:
 
 def _layers(names: Collection[str]) -> int:
     """Number of layers that names of tensors speak of."""
-    return len({found[1] for name in names if (found := re.search(r"\.(\d+)\.", f".{name}"))})
+    return len({match[1] for name in names if (match := re.search(r"\.(\d+)\.", f".{name}"))})
 
 
 def _named(names: Collection[str]) -> str:

@@ -37,9 +37,9 @@ class SegmentBlock:
         if (window, dtype) not in self._masks:
             keys = np.arange(-self.prompt_width, self.width)
             distance = np.arange(self.width)[:, None] - keys[None, :]
-            seen = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
-            there = keys[None, :] >= -self._prompts[:, None]
-            allowed = torch.from_numpy(seen[None] & there[:, None]).to(self._device, non_blocking=True)
+            in_sight = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
+            existing_keys = keys[None, :] >= -self._prompts[:, None]
+            allowed = torch.from_numpy(in_sight[None] & existing_keys[:, None]).to(self._device, non_blocking=True)
             self._masks[window, dtype] = torch.zeros((), dtype=dtype, device=self._device).where(allowed, -torch.inf)
         return self._masks[window, dtype]
 
@@ -58,12 +58,12 @@ class SegmentLayout:
         queries = keys = 0
         for members in _buckets(spans, prompts):
             block = SegmentBlock(queries, keys, spans[members], prompts[members], device)
-            own = _rectangle(starts[members], spans[members], block.width)
+            own_rows = _rectangle(starts[members], spans[members], block.width)
             before = _rectangle(prompt_starts[members], prompts[members], block.prompt_width, right=True)
             slots = keys + np.arange(block.size * (block.prompt_width + block.width)).reshape(block.size, -1)
-            query_rows.append(own.reshape(-1))
-            key_rows.append(np.concatenate([before, own], axis=1).reshape(-1))
-            key_slots.append(slots[:, block.prompt_width :][own >= 0])
+            query_rows.append(own_rows.reshape(-1))
+            key_rows.append(np.concatenate([before, own_rows], axis=1).reshape(-1))
+            key_slots.append(slots[:, block.prompt_width :][own_rows >= 0])
             prompt_slots.append(slots[:, : block.prompt_width][before >= 0])
             queries, keys = block.queries.stop, block.keys.stop
             self.blocks.append(block)

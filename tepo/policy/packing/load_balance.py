@@ -67,52 +67,52 @@ def deal(
     above the budget has one to itself. Where a rank has fewer sequences than that, some are empty. A group stays
     together where that does not cost balance. Deterministic: depends on the arguments alone.
     """
-    given = Sequences(*(np.asarray(values, dtype=np.int64) for values in (prompts, responses, groups)))
-    shares = _spread(given, range(len(prompts)), ranks, _EVEN)
-    fewest = max(1, *(min(len(share), math.ceil(given.pushed(share) / budget)) for share in shares))
+    sequences = Sequences(*(np.asarray(values, dtype=np.int64) for values in (prompts, responses, groups)))
+    shares = _spread(sequences, range(len(prompts)), ranks, _EVEN)
+    fewest = max(1, *(min(len(share), math.ceil(sequences.pushed(share) / budget)) for share in shares))
     for count in itertools.count(fewest):
         dealt = []
         for share in shares:  # in `count` micro-batches of about the same cost, as even as it takes to fit
             if count >= len(share):
                 dealt.append([[index] for index in share] + [[] for _ in range(count - len(share))])
                 continue
-            even = max(_EVEN, min(_ALIKE, _TIGHT * budget * count / given.pushed(share)))
-            dealt.append(_spread(given, sorted(share), count, even))
-        if all(given.fits(part, budget) for parts in dealt for part in parts):
+            even = max(_EVEN, min(_ALIKE, _TIGHT * budget * count / sequences.pushed(share)))
+            dealt.append(_spread(sequences, sorted(share), count, even))
+        if all(sequences.fits(part, budget) for parts in dealt for part in parts):
             break
-    _level(given, dealt, _EVEN, budget)
-    return [[sorted(part) for part in sorted(parts, key=given.cost, reverse=True)] for parts in dealt]
+    _level(sequences, dealt, _EVEN, budget)
+    return [[sorted(part) for part in sorted(parts, key=sequences.cost, reverse=True)] for parts in dealt]
 
 
-def _spread(given: Sequences, chosen: Sequence[int], count: int, even: float) -> list[list[int]]:
+def _spread(sequences: Sequences, chosen: Sequence[int], count: int, even: float) -> list[list[int]]:
     """Some sequences in `count` parts of about the same cost, by exchanges between them: from complete groups, and from
     runs of neighbours, which cut few groups; what costs less."""
-    found = []
-    enough = len(np.unique(given.groups[list(chosen)])) >= count
+    candidates = []
+    enough = len(np.unique(sequences.groups[list(chosen)])) >= count
     for start in (_groups, _runs) if enough else (_runs,):
-        parts = start(given, chosen, count)
-        _level(given, [[part] for part in parts], even, None)
-        found.append(parts)
-    return min(found, key=lambda parts: max(map(given.cost, parts)))
+        parts = start(sequences, chosen, count)
+        _level(sequences, [[part] for part in parts], even, None)
+        candidates.append(parts)
+    return min(candidates, key=lambda parts: max(map(sequences.cost, parts)))
 
 
-def _groups(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+def _groups(sequences: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
     """Complete groups, the dearest first, each to the part with the least so far."""
     members: dict[int, list[int]] = {}
     for index in chosen:
-        members.setdefault(int(given.groups[index]), []).append(index)
+        members.setdefault(int(sequences.groups[index]), []).append(index)
     parts: list[list[int]] = [[] for _ in range(count)]
     loads = [0.0] * count
-    for group in sorted(members.values(), key=given.cost, reverse=True):
+    for group in sorted(members.values(), key=sequences.cost, reverse=True):
         least = loads.index(min(loads))
         parts[least] += group
-        loads[least] += given.cost(group)
+        loads[least] += sequences.cost(group)
     return parts
 
 
-def _runs(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+def _runs(sequences: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
     """Runs of neighbours, cut where the cost is."""
-    costs = given.costs[list(chosen)]
+    costs = sequences.costs[list(chosen)]
     middles = np.cumsum(costs) - costs / 2
     parts: list[list[int]] = [[] for _ in range(count)]
     for index, middle in zip(chosen, middles, strict=True):
@@ -120,32 +120,32 @@ def _runs(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]
     return parts
 
 
-def _level(given: Sequences, ranks: list[list[list[int]]], even: float, budget: int | None) -> None:
+def _level(sequences: Sequences, ranks: list[list[list[int]]], even: float, budget: int | None) -> None:
     """Exchange sequences with the heaviest rank until it costs at most `even` times the mean, or none helps."""
-    loads = [sum(map(given.cost, parts)) for parts in ranks]
+    loads = [sum(map(sequences.cost, parts)) for parts in ranks]
     while max(loads) > even * sum(loads) / len(loads):
         heavy, *lighter = sorted(range(len(ranks)), key=lambda rank: -loads[rank])
         for light in reversed(lighter):
             ahead = loads[heavy] - loads[light]
             pairs = itertools.product(filter(None, ranks[heavy]), ranks[light])
-            if any(_exchange(given, mine, theirs, ahead, budget) for mine, theirs in pairs):
-                loads[heavy], loads[light] = (sum(map(given.cost, ranks[rank])) for rank in (heavy, light))
+            if any(_exchange(sequences, mine, theirs, ahead, budget) for mine, theirs in pairs):
+                loads[heavy], loads[light] = (sum(map(sequences.cost, ranks[rank])) for rank in (heavy, light))
                 break
         else:
             break
 
 
-def _exchange(given: Sequences, heavy: list[int], light: list[int], ahead: float, budget: int | None) -> bool:
+def _exchange(sequences: Sequences, heavy: list[int], light: list[int], ahead: float, budget: int | None) -> bool:
     """Move the sequence, or swap the two, that leaves the dearer of two ranks cheapest; False when none does.
 
     heavy, light: a part of each. ahead: what the first rank costs more than the second."""
     mine, theirs = np.array(heavy), np.array([*light, -1])  # -1: nothing comes back
-    costs, prompts = np.append(given.costs, 0.0), np.append(given.prompt_costs, 0.0)
-    groups = np.append(given.groups, -1)
+    costs, prompts = np.append(sequences.costs, 0.0), np.append(sequences.prompt_costs, 0.0)
+    groups = np.append(sequences.groups, -1)
     in_heavy, in_light = Counter(groups[mine].tolist()), Counter(groups[theirs].tolist())
 
-    def members(counted: Counter[int], sequences: np.ndarray) -> np.ndarray:
-        return np.array([counted[group] for group in groups[sequences].tolist()])
+    def members(counted: Counter[int], indices: np.ndarray) -> np.ndarray:
+        return np.array([counted[group] for group in groups[indices].tolist()])
 
     same = groups[mine][:, None] == groups[theirs][None, :]  # then neither part gains or loses a prompt
     lost = costs[mine] + prompts[mine] * (members(in_heavy, mine) == 1)
@@ -162,7 +162,7 @@ def _exchange(given: Sequences, heavy: list[int], light: list[int], ahead: float
     given_away, come = [heavy[row]], [] if theirs[column] < 0 else [light[column]]
     new_heavy = [index for index in heavy if index not in given_away] + come
     new_light = [index for index in light if index not in come] + given_away
-    if budget is not None and not (given.fits(new_heavy, budget) and given.fits(new_light, budget)):
+    if budget is not None and not (sequences.fits(new_heavy, budget) and sequences.fits(new_light, budget)):
         return False
     heavy[:], light[:] = new_heavy, new_light
     return True

@@ -92,11 +92,11 @@ def cut(text: str, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
 
 def balanced(text: str) -> str:
     """Braces that a malformed text leaves open are closed at its end; those that close nothing are dropped."""
-    kept, lowest, depth, position = "", 0, 0, 0
+    prefix, lowest, depth, position = "", 0, 0, 0
     for match, depth in brackets(text, UNESCAPED_BRACES):
         if depth < lowest:
-            kept, lowest, position = kept + text[position : match.start()], depth, match.end()
-    return kept + text[position:] + "}" * (depth - lowest)
+            prefix, lowest, position = prefix + text[position : match.start()], depth, match.end()
+    return prefix + text[position:] + "}" * (depth - lowest)
 
 
 _AND = re.compile(

@@ -175,9 +175,9 @@ class Comparer:
             return joined
         if DOTS in gold or DOTS in answer:
             return self.differ("elided sequence")
-        (parts, names), (others, given) = (cut(text, brackets.BETWEEN_WORDS) for text in (gold, answer))
-        if names and len(names) == len(given):  # words between values: to sympy all of it would be one product
-            return squeezed("".join(names)) == squeezed("".join(given)) and all(map(self.same, parts, others))
+        (parts, names), (others, other_names) = (cut(text, brackets.BETWEEN_WORDS) for text in (gold, answer))
+        if names and len(names) == len(other_names):  # words between values: to sympy all of it would be one product
+            return squeezed("".join(names)) == squeezed("".join(other_names)) and all(map(self.same, parts, others))
         if not self._relative and not self._absolute and differ(gold, answer):
             return False
         return self.expressions(gold, answer)
@@ -225,8 +225,8 @@ def _elements(text: str) -> list[str]:
             return list(dict.fromkeys(item for piece in pieces if piece for item in piece.items))
         if (condition := _CONDITION.fullmatch(parts[0])) and len(conditions := brackets.items(condition[1])) > 1:
             return conditions
-        asked = is_symbol(sides[0]) or all(map(is_symbol, tuple_items(sides[0]) or [""]))  # x or (x, y)
-        inside = group(sides[1] if signs in (["\\in"], ["="]) and asked else parts[0])
+        is_unknown = is_symbol(sides[0]) or all(map(is_symbol, tuple_items(sides[0]) or [""]))  # x or (x, y)
+        inside = group(sides[1] if signs in (["\\in"], ["="]) and is_unknown else parts[0])
         if inside and inside.left == "{" and inside.items and not is_builder(inside):
             return list(inside.items)
     elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):

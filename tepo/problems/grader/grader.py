@@ -74,7 +74,9 @@ class Grader:
         for (key, _), outcome in zip(requests, outcomes, strict=True):
             verdict = Verdict(outcome.value, outcome.reason, key[1], outcome.seconds)
             # of a gold's alternatives one that is met, then one that was given up, then the others
-            best[key] = max(best.get(key, verdict), verdict, key=lambda one: (one.correct, one.reason in OUT_OF_BUDGET))
+            best[key] = max(
+                best.get(key, verdict), verdict, key=lambda choice: (choice.correct, choice.reason in OUT_OF_BUDGET)
+            )
         for key, indices in undecided.items():
             if best[key].reason != "stalled":  # of the machine, not of the answer
                 self._remember(key, (best[key].correct, best[key].reason))
@@ -118,13 +120,13 @@ class Grader:
         """(index, why) of every gold that cannot be read, so that only the same text would match it; of a gold with
         alternatives where one cannot. seconds: of CPU time after which no gold more is read but plain integers: why is
         NOT_TRIED then. Which ones those are does not depend on their order."""
-        asked: dict[str, list[int]] = {}
+        indices: dict[str, list[int]] = {}
         for index, gold in enumerate(golds):
             for option in gold_answers(gold):
-                asked.setdefault(option, []).append(index)
+                indices.setdefault(option, []).append(index)
         reasons: dict[str, str] = {}
         waiting = []
-        for option in sorted((one for one in asked if not _INTEGER.fullmatch(one)), key=content_hash):
+        for option in sorted((option for option in indices if not _INTEGER.fullmatch(option)), key=content_hash):
             why = self._unread(option) if seconds > 0 else NOT_TRIED
             seconds -= _READ
             if why is None:
@@ -133,10 +135,10 @@ class Grader:
         while waiting and seconds > 0:
             chunk, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
             outcomes = self._pool.run([{"check": option} for option in chunk])
-            reasons |= {one: "" if of.value else of.reason for one, of in zip(chunk, outcomes, strict=True)}
+            reasons |= {option: "" if of.value else of.reason for option, of in zip(chunk, outcomes, strict=True)}
             seconds -= sum(outcome.seconds for outcome in outcomes)
-        found = {index: why for option, why in reasons.items() if why for index in asked[option]}
-        return sorted(found.items())
+        reason_by_index = {index: why for option, why in reasons.items() if why for index in indices[option]}
+        return sorted(reason_by_index.items())
 
     def _unread(self, gold: str) -> str | None:
         """Reason why a gold cannot be read, "" for one that can; None where it takes sympy to tell."""

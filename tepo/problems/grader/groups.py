@@ -224,8 +224,8 @@ def _matrix(text: str) -> tuple[bool, list[list[str]]] | None:
     if not match or "\\begin" in match[2]:  # [[1, 2], [3, 4]]
         outer = group(text)
         lists = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
-        found = [list(row.items) for row in lists if row and row.left + row.right == "[]"]
-        return (False, found) if len(lists) == len(found) > 1 else None
+        row_items = [list(row.items) for row in lists if row and row.left + row.right == "[]"]
+        return (False, row_items) if len(lists) == len(row_items) > 1 else None
     rows = [[entry.strip() for entry in row.split("&")] for row in ROW.split(match[2].strip()) if row.strip()]
     return match[1] in ("v", "V"), rows
 
@@ -247,13 +247,13 @@ _IF = re.compile(r"^(?:\\text\{,? ?(?:if|for|when|whenever|where) ?([^{}]*)\}|\\
 def _cases(text: str) -> list[tuple[str, str]]:
     r"""(value, condition) pairs of a definition by cases, n \text{is even} as n \text{even}; the condition of
     `\text{otherwise}` is empty."""
-    found = []
+    pairs = []
     match = _CASES.fullmatch(text) if text.startswith("\\begin{cases}") else None
     for value, _, condition in (row.partition("&") for row in (ROW.split(match[1]) if match else ())):
         condition = _IF.sub(lambda match: f"\\text{{{match[1]}}}" if match[1] else "", condition.strip(), count=1)
         condition = re.sub(r"\\text\{(?:is|are) ?", r"\\text{", condition).replace("\\text{}", "").strip()
-        found.append((value.strip().rstrip(", "), "" if condition in ("otherwise", "else") else condition))
-    return found
+        pairs.append((value.strip().rstrip(", "), "" if condition in ("otherwise", "else") else condition))
+    return pairs
 
 
 def same_cases(gold: str, answer: str, compare: Comparison) -> bool | None:
@@ -300,8 +300,8 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     first, last = ORDER[signs[0]][1], ORDER[signs[-1]][1]
     low, middle, high = sides[0], sides[1], sides[-1]
     if len(signs) == 2:
-        known = is_variable(middle) and middle not in (low, high)
-        return SolutionSet(middle, (_interval(low, high, first, last),)) if known else None
+        is_unknown = is_variable(middle) and middle not in (low, high)
+        return SolutionSet(middle, (_interval(low, high, first, last),)) if is_unknown else None
     if inside := _ABSOLUTE.fullmatch(low):  # |x| < a
         return SolutionSet(inside[1], (_interval(f"-({high})", high, first, first),))
     if inside := _ABSOLUTE.fullmatch(high):  # a < |x|

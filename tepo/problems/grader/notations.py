@@ -109,9 +109,9 @@ def words(text: str) -> str | None:
     if squeezed in _SYMBOLS:
         return _SYMBOLS[squeezed]
     plain = TEXT.sub(r"\1", text).strip()
-    said = _SAID.fullmatch(plain.casefold())
-    if said and _stands(said["word"], said["why"]):
-        return said["word"]
+    match = _SAID.fullmatch(plain.casefold())
+    if match and _stands(match["word"], match["why"]):
+        return match["word"]
     if not _WORDS.fullmatch(plain):
         return None
     letters = sum(character.isalpha() for character in plain)
@@ -295,32 +295,35 @@ def date(text: str) -> tuple[str, int, str | None] | None:
 
 def same_date(gold: str, answer: str, compare: Comparison) -> bool | None:
     """A gold without a year leaves it open."""
-    day, given = date(gold), date(answer)
-    return day[:2] == given[:2] and day[2] in (None, given[2]) if day and given else None
+    day, other_day = date(gold), date(answer)
+    return day[:2] == other_day[:2] and day[2] in (None, other_day[2]) if day and other_day else None
 
 
 def same_joined(gold: str, answer: str, compare: Comparison) -> bool | None:
     """Ranges, telephone numbers and dates in figures. A gold of bare numbers with a dash between is one of them
     if it goes up (10-12) or has several (555-123-4567); an answer only as 2024-01-05, any other is a subtraction."""
     read = [_FIGURES.findall(text) if _JOINED.fullmatch(text) else [] for text in (gold, answer)]
-    parts, given = ([*map(Fraction, figures)] for figures in read)
+    parts, other_parts = ([*map(Fraction, figures)] for figures in read)
     if len(parts) > 2 or (parts and parts[0] < parts[1]):
-        return parts == given or compare.differ("range")
+        return parts == other_parts or compare.differ("range")
     return compare.differ("date") if _ISO.fullmatch(answer) else None
 
 
 def same_clock(gold: str, answer: str, compare: Comparison) -> bool | None:
     """Two times of day; one of them is no number and no ratio."""
-    clock, shown = clock_time(gold), clock_time(answer)
-    if clock and shown:  # a missing a.m./p.m. matches either, 15:30 is 3:30 p.m.
-        hours = [moment[0] for moment in (clock, shown)]
-        if (clock[3] and shown[3]) or max(hours) > 12:
+    clock, other_clock = clock_time(gold), clock_time(answer)
+    if clock and other_clock:  # a missing a.m./p.m. matches either, 15:30 is 3:30 p.m.
+        hours = [moment[0] for moment in (clock, other_clock)]
+        if (clock[3] and other_clock[3]) or max(hours) > 12:
             hours = [hour % 24 for hour in hours]
-            for index, half in enumerate((clock[3], shown[3])):
+            for index, half in enumerate((clock[3], other_clock[3])):
                 if half and hours[index] <= 12:
                     hours[index] = hours[index] % 12 + (12 if half == "p" else 0)
-        return hours[0] == hours[1] and clock[1:3] == shown[1:3]
-    if any(moment and ":" in text and (moment[3] or ":0" in text) for moment, text in ((clock, gold), (shown, answer))):
+        return hours[0] == hours[1] and clock[1:3] == other_clock[1:3]
+    if any(
+        moment and ":" in text and (moment[3] or ":0" in text)
+        for moment, text in ((clock, gold), (other_clock, answer))
+    ):
         return compare.differ("clock time")
     return None
 
@@ -379,14 +382,14 @@ def ratio_terms(text: str) -> list[str] | None:
 
 
 def same_ratio(gold: str, answer: str, compare: Comparison) -> bool | None:
-    terms, given = ratio_terms(gold), ratio_terms(answer)
-    if terms and given:
-        same = len(terms) == len(given) and all(map(compare.value, terms, given))
+    terms, other_terms = ratio_terms(gold), ratio_terms(answer)
+    if terms and other_terms:
+        same = len(terms) == len(other_terms) and all(map(compare.value, terms, other_terms))
         return same or compare.differ("ratio")
-    if not terms and not given:
+    if not terms and not other_terms:
         return None
     other = answer if terms else gold  # 2:3 beside 2/3; not 4:6 beside 2/3
-    number, parts = parse_number(other), [parse_number(term) for term in terms or given or []]
+    number, parts = parse_number(other), [parse_number(term) for term in terms or other_terms or []]
     if len(parts) > 2:  # no number is a ratio of three, though a parser may read it as a chain of divisions
         return compare.differ("ratio")
     if number is None or not all(parts):

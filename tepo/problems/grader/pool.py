@@ -152,8 +152,8 @@ class Pool:
         when it comes back; it takes a second try before a first."""
         waiting, self._again = list(range(len(requests) - 1, -1, -1)), []
         while waiting or self._again or any(worker.task is not None for worker in self._workers):
-            wanted = min(self._limit, -(-(len(waiting) + len(self._again)) // _TASKS_PER_WORKER))
-            while len(self._workers) < wanted:
+            worker_count = min(self._limit, -(-(len(waiting) + len(self._again)) // _TASKS_PER_WORKER))
+            while len(self._workers) < worker_count:
                 self._workers.append(self._start())
             for worker in self._workers:
                 if worker.busy:
@@ -233,8 +233,8 @@ class Pool:
             return
         elif now >= worker.stalled:
             reason = "stalled"
-        elif (left := worker.limit - worker.cpu_seconds()) > 0:  # read only when it may have reached the limit
-            worker.due = min(now + max(left, 1 / _TICKS), worker.stalled)
+        elif (seconds_left := worker.limit - worker.cpu_seconds()) > 0:  # read only when it may have reached the limit
+            worker.due = min(now + max(seconds_left, 1 / _TICKS), worker.stalled)
             return
         else:
             reason = "timeout"

@@ -42,12 +42,12 @@ def choice_columns(columns: Sequence[Any]) -> tuple[str, ...]:
         for column in columns:
             if match := pattern.fullmatch(column if pattern is _BARE else spelled(column)):
                 by_prefix.setdefault(match[1], {})[match[2]] = column
-        for found in by_prefix.values():
-            ends = "".join(sorted(found))
+        for by_end in by_prefix.values():
+            ends = "".join(sorted(by_end))
             if len(ends) > 1 and any(
                 ends == "".join(map(chr, range(ord(first), ord(first) + len(ends)))) for first in firsts
             ):
-                return tuple(found[end] for end in ends)
+                return tuple(by_end[end] for end in ends)
     return ()
 
 
@@ -91,11 +91,11 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
             raise ValueError("whose choices are no list")
         yield from zip(map(str, labels), texts, strict=True)
     elif isinstance(value, list):
-        for one in value:
-            if isinstance(one, Mapping) and (key := next((key for key in _TEXTS if key in one), None)):
-                yield next((str(one[label]) for label in _LABELS if label in one), ""), one[key]
+        for choice in value:
+            if isinstance(choice, Mapping) and (key := next((key for key in _TEXTS if key in choice), None)):
+                yield next((str(choice[label]) for label in _LABELS if label in choice), ""), choice[key]
             else:
-                yield "", one
+                yield "", choice
     else:
         raise ValueError("whose choices are no list")
 
@@ -111,7 +111,7 @@ def _marked(texts: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def with_choices(statement: str, choices: Sequence[Choice]) -> str:
     """A statement with its choices below it, a line each; as it is where it lists them itself."""
-    if all(re.search(rf"\b{one.letter}\s*[).:]", statement) and one.text in statement for one in choices):
+    if all(re.search(rf"\b{choice.letter}\s*[).:]", statement) and choice.text in statement for choice in choices):
         return statement
     return "\n".join([f"{statement}\n", *(f"{choice.letter}. {choice.text}" for choice in choices)])
 
@@ -126,42 +126,42 @@ def letters(rows: Sequence[tuple[str, str, tuple[Choice, ...]]], where: str) -> 
     The whole set decides how answers are read. Raises UserError where two readings explain as many rows and differ in
     one: a few numbers may count from 0 or from 1."""
     readings = [_readings(answer, choices) for _, answer, choices in rows]
-    times = Counter(reading for one in readings for reading in one)
+    times = Counter(reading for by_reading in readings for reading in by_reading)
     most = max(times.values(), default=0)
     likely = [reading for reading in _READINGS if times[reading] == most > 0]
-    for (name, answer, _), one in zip(rows, readings, strict=True):
-        differing = {one[reading]: reading for reading in likely if reading in one}
+    for (name, answer, _), by_reading in zip(rows, readings, strict=True):
+        differing = {by_reading[reading]: reading for reading in likely if reading in by_reading}
         if len(differing) > 1:
             can = ", or ".join(f"{letter} ({reading})" for letter, reading in differing.items())
             fix = "write the letters of the right choices into the column of the answers"
             raise UserError(f"{name}: the answer {answer.strip()[:40]!r} can be {can}", where=where, fix=fix)
     result = []
-    for one in readings:
-        usable = [reading for reading in dict.fromkeys((*likely, *_READINGS[:2])) if reading in one]
-        result.append((one[usable[0]], usable[0]) if usable else ("", ""))
+    for by_reading in readings:
+        usable = [reading for reading in dict.fromkeys((*likely, *_READINGS[:2])) if reading in by_reading]
+        result.append((by_reading[usable[0]], usable[0]) if usable else ("", ""))
     return result
 
 
 def _readings(answer: str, choices: Sequence[Choice]) -> dict[str, str]:
     """The letter of the choice that an answer names, in each way to read it."""
-    found: dict[str, str] = {}
+    by_reading: dict[str, str] = {}
     labels = {choice.label or choice.letter: choice.letter for choice in choices}
     labels |= {choice.letter: choice.letter for choice in choices}
     texts = Counter(choice.text.casefold() for choice in choices)
     by_text = {choice.text.casefold(): choice.letter for choice in choices if texts[choice.text.casefold()] == 1}
     for text in _spellings(answer):
         if text.casefold() in by_text:
-            found.setdefault(_READINGS[1], by_text[text.casefold()])
+            by_reading.setdefault(_READINGS[1], by_text[text.casefold()])
         if match := _LETTER.fullmatch(text):
             letter = labels.get(match[1], labels.get(match[1].upper()))
-            said = match[2].strip()
-            if letter and (not said or by_text.get(said.casefold()) == letter):
-                found.setdefault(_READINGS[0], letter)
+            choice_text = match[2].strip()
+            if letter and (not choice_text or by_text.get(choice_text.casefold()) == letter):
+                by_reading.setdefault(_READINGS[0], letter)
         if text.isdecimal() and not any(choice.label.isdecimal() for choice in choices):
             for first in (0, 1):
                 if 0 <= int(text) - first < len(choices):
-                    found.setdefault(_READINGS[2 + first], choices[int(text) - first].letter)
-    return found
+                    by_reading.setdefault(_READINGS[2 + first], choices[int(text) - first].letter)
+    return by_reading
 
 
 def _spellings(answer: str) -> Iterator[str]:
@@ -171,5 +171,5 @@ def _spellings(answer: str) -> Iterator[str]:
         final = final_answer(answer).text
     except ValueError:
         return
-    for one in (final, *gold_answers(final)):
-        yield one.strip().strip("$*").removesuffix(".").strip()
+    for spelling in (final, *gold_answers(final)):
+        yield spelling.strip().strip("$*").removesuffix(".").strip()

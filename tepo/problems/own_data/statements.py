@@ -65,11 +65,11 @@ def turns(value: Any) -> list[Turn]:
         role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
         if role is None:
             return []
-        known = _ROLES.get(str(role).strip().casefold())
-        if known is None:
+        speaker = _ROLES.get(str(role).strip().casefold())
+        if speaker is None:
             raise ValueError(f"with a message by {str(role)[:40]!r}, not by a user, an assistant, a system or a tool")
         called = message.get("tool_calls") or message.get("function_call")
-        read.append(Turn("tool" if called and not content else known, _text(content)))
+        read.append(Turn("tool" if called and not content else speaker, _text(content)))
     return read
 
 
@@ -80,12 +80,12 @@ def _text(content: Any) -> str:
     texts = []
     for part in content if isinstance(content, list) else [content]:
         kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
-        said = part.get("text") if isinstance(part, Mapping) else part
+        text = part.get("text") if isinstance(part, Mapping) else part
         if kind in _THOUGHT:
             continue
-        if kind not in _SAID or not isinstance(said, str):
+        if kind not in _SAID or not isinstance(text, str):
             raise ValueError(PICTURE if kind not in _SAID else "with a message that is no text")
-        texts.append(said)
+        texts.append(text)
     return "".join(texts)
 
 
@@ -94,13 +94,13 @@ def statement(value: Any) -> tuple[str, list[str]]:
     none."""
     left_out: list[str] = []
     if messages := turns(value):
-        asked = [index for index, turn in enumerate(messages) if turn.role == "user"]
-        if len(asked) != 1:
-            raise ValueError("with several questions" if asked else "without a question")
-        if any(turn.role == "assistant" for turn in messages[: asked[0]]):
+        question_indices = [index for index, turn in enumerate(messages) if turn.role == "user"]
+        if len(question_indices) != 1:
+            raise ValueError("with several questions" if question_indices else "without a question")
+        if any(turn.role == "assistant" for turn in messages[: question_indices[0]]):
             raise ValueError("whose question follows an answer")
         left_out = [words for role, words in _LEFT_OUT.items() if any(turn.role == role for turn in messages)]
-        value = messages[asked[0]].text
+        value = messages[question_indices[0]].text
     if isinstance(value, bytes):
         raise ValueError(PICTURE)
     if isinstance(value, Mapping) and value:
@@ -118,6 +118,8 @@ def is_picture_column(name: Any) -> bool:
 def check_text(texts: Iterable[str], pictures: Iterable[Any]) -> None:
     """Raise ValueError where a problem is not whole without a picture. texts: its statement and choices; pictures: the
     cells of columns that hold some."""
-    shown = any(not (str(cell).strip().lower() in _NOTHING if isinstance(cell, str) else not cell) for cell in pictures)
-    if shown or any(_PLACEHOLDER.search(text) for text in texts):
+    has_picture = any(
+        not (str(cell).strip().lower() in _NOTHING if isinstance(cell, str) else not cell) for cell in pictures
+    )
+    if has_picture or any(_PLACEHOLDER.search(text) for text in texts):
         raise ValueError(PICTURE)

@@ -39,19 +39,21 @@ class Example:
         chain, box = self.solution().split("\\boxed")
         parts = chain.split(",")[:-1]
         steps = [step for step in parts if random.random() >= skip] if len(parts) > 1 else parts
-        shown = [_GOES_ON.sub(lambda one: "" if random.random() < skip else one.group(), step) + "," for step in steps]
-        return f"{''.join(shown)}\\boxed{box}"
+        pieces = [
+            _GOES_ON.sub(lambda match: "" if random.random() < skip else match.group(), step) + "," for step in steps
+        ]
+        return f"{''.join(pieces)}\\boxed{box}"
 
     def results(self) -> int:
         """Number of results in a chain."""
-        shown: list[int] = []
+        values: list[int] = []
 
         def count(value: int, wrong: Sequence[int]) -> int:
-            shown.append(value)
+            values.append(value)
             return value
 
         self.solution(count)
-        return len(shown)
+        return len(values)
 
     def guess(self) -> str:
         """The gold answer without the chain."""
@@ -62,20 +64,20 @@ def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: 
     """`count` examples with tasks drawn in proportion to their weights. Prompts repeat only where a task has no unused
     ones left. Raises UserError for an unknown task or split, a weight that is negative, or weights that sum to zero."""
     names, thresholds = check_tasks(tasks, split)
-    seen: set[str] = set()
+    prompts: set[str] = set()
     examples = []
     for index in range(count):
         random = Random(derive(seed, "problem", split, index))
         name = names[bisect.bisect_right(thresholds, random.random() * thresholds[-1], hi=len(names) - 1)]
         task = TASKS[name]
-        operands, prompt = _draw(task, random, split, seen)
-        seen.add(prompt)
+        operands, prompt = _draw(task, random, split, prompts)
+        prompts.add(prompt)
         answer = task.chain(operands, exact)[1]
         examples.append(Example(Problem(f"{name}-{split}-{seed}-{index}", prompt, str(answer), name), operands))
     return examples
 
 
-def _draw(task: Task, random: Random, split: Split, seen: Set[str]) -> tuple[Operands, str]:
+def _draw(task: Task, random: Random, split: Split, prompts: Set[str]) -> tuple[Operands, str]:
     """Operands and prompt in the split, unseen where one turns up within the redraws."""
     result = None
     low, high = HASH_RANGES[split]
@@ -84,7 +86,7 @@ def _draw(task: Task, random: Random, split: Split, seen: Set[str]) -> tuple[Ope
         prompt = task.form(*operands)
         if split_of(prompt) == split:
             result = operands, prompt
-            if prompt not in seen:
+            if prompt not in prompts:
                 break
     if result is None:
         what = f"the task of {prompt!r} has no prompt in the {split} split"

@@ -40,12 +40,12 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Any, thinking: bool | None):
         self.where, self.thinking, self.parts = str(tokenizer.name_or_path), thinking, False
-        given = tokenizer.chat_template
-        source = given.get("default") if isinstance(given, Mapping) else given
-        if source is None and isinstance(given, Mapping):
-            raise self._error(f"has several versions ({', '.join(map(str, given))}), and none is called default")
+        template = tokenizer.chat_template
+        source = template.get("default") if isinstance(template, Mapping) else template
+        if source is None and isinstance(template, Mapping):
+            raise self._error(f"has several versions ({', '.join(map(str, template))}), and none is called default")
         if not isinstance(source, str):
-            raise self._error(f"is no text: {given!r}")
+            raise self._error(f"is no text: {template!r}")
         self.source = source
         self.given: dict[str, Any] = {
             name: list(map(str, value)) if isinstance(value, list) else str(value)
@@ -66,8 +66,8 @@ class ChatTemplate:
 
     def render(self, requests: Sequence[str], before: Sequence[tuple[str, str]] = ()) -> list[str]:
         """The prompt of each request. before: earlier requests of the same conversation, each with its response."""
-        said = [self._message(role, text) for turn in before for role, text in zip(_ROLES, turn, strict=True)]
-        texts = self._rendered([[*said, self._message("user", request)] for request in requests])
+        history = [self._message(role, text) for turn in before for role, text in zip(_ROLES, turn, strict=True)]
+        texts = self._rendered([[*history, self._message("user", request)] for request in requests])
         if self.thinking is None or "enable_thinking" in self.given:
             return texts
         # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
@@ -77,26 +77,26 @@ class ChatTemplate:
     def _choose_form(self) -> None:
         """Find whether the template takes a message as text or as a list of parts: it drops the other one without a
         word."""
-        said = []
+        faults = []
         for self.parts in (False, True):
             texts, failure = self._tried([[self._message("user", _ASKED)]])
             times = texts[0].count(_ASKED) if texts else 0
             if times == 1:
                 return
             wrong = f"writes it {times} times" if times else "leaves it out or changes it"
-            said.append(f"fails: {failure}" if failure else f"does not give the model the user's message: it {wrong}")
-        raise self._error(said[0])
+            faults.append(f"fails: {failure}" if failure else f"does not give the model the user's message: it {wrong}")
+        raise self._error(faults[0])
 
     def _check_turns(self) -> list[str]:
         """Return what follows the assistant's text. Raises UserError where the model would have to open its turn."""
-        asked, said = self._message("user", _ASKED), self._message("assistant", _SAID)
+        question, reply = self._message("user", _ASKED), self._message("assistant", _SAID)
         after = []
-        for chat in ([asked, said], [asked, said, asked]):
+        for chat in ([question, reply], [question, reply, question]):
             texts, failure = self._tried([chat], opened=False)
-            before, found, rest = texts[0].partition(_SAID) if not failure else ("", "", "")
-            after += [rest.partition(_ASKED)[0]] if found else []
-            if found and len(chat) == 2:
-                opened, closed = self._rendered([[asked]])[0], self._tried([[asked]], opened=False)[0]
+            before, marker, rest = texts[0].partition(_SAID) if not failure else ("", "", "")
+            after += [rest.partition(_ASKED)[0]] if marker else []
+            if marker and len(chat) == 2:
+                opened, closed = self._rendered([[question]])[0], self._tried([[question]], opened=False)[0]
                 missing = before[len(opened.rstrip()) :]
                 if closed == [opened] and before.startswith(opened.rstrip()) and _THOUGHT.sub("", missing):
                     what = f"ignores add_generation_prompt: a response would have to begin with {missing.strip()!r}"
@@ -114,11 +114,11 @@ class ChatTemplate:
 
     def _tried(self, chats: Sequence[_Chat], *, opened: bool = True) -> tuple[list[str], str]:
         """Texts, or what the template raises. Raises UserError for one that exceeds its budget."""
-        given = {**self.given, "add_generation_prompt": opened}
+        variables = {**self.given, "add_generation_prompt": opened}
         texts: list[str] = []
         for start in range(0, len(chats), _BATCH):  # one by one: the first that fails is the last
             try:
-                part = {"template": self.source, "given": given, "chats": chats[start : start + _BATCH]}
+                part = {"template": self.source, "given": variables, "chats": chats[start : start + _BATCH]}
                 outcome = _pool().run([part])[0]
             except RunFailed:
                 fix = "python -c 'import transformers, jinja2' with the same interpreter"

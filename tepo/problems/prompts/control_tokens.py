@@ -11,15 +11,15 @@ def control_tokens(tokenizer: Any, template: str = "") -> dict[int, str]:
     """Id and text of each control token: what the tokenizer calls special, and added tokens that look like tags and
     that the chat template names. A token for what the tokenizer does not know is none."""
     special, added = set(tokenizer.all_special_ids) - {None}, getattr(tokenizer, "added_tokens_decoder", {})
-    found = {index: str(tokenizer.convert_ids_to_tokens(index)) for index in special - added.keys()}
+    controls = {index: str(tokenizer.convert_ids_to_tokens(index)) for index in special - added.keys()}
     for index, token in added.items():
         word = token.content.strip()
         tag = len(word) > 2 and word[0] + word[-1] in _AROUND and word in template
         if token.special or index in special or tag:
-            found[index] = token.content
+            controls[index] = token.content
     for unknown in ids_of(tokenizer, "unk") - ids_of(tokenizer, "bos", "eos", "sep"):
-        found.pop(unknown, None)
-    return found
+        controls.pop(unknown, None)
+    return controls
 
 
 def ids_of(tokenizer: Any, *names: str) -> set[int]:
@@ -32,8 +32,8 @@ def marked(ids: Sequence[int], tokenizer: Any, controls: Mapping[int, str]) -> s
     """The text of tokens, control tokens in « »."""
     parts = []
     for control, run in groupby(ids, controls.__contains__):
-        own = list(run)
-        parts += [f"«{controls[index]}»" for index in own] if control else [str(tokenizer.decode(own))]
+        run_ids = list(run)
+        parts += [f"«{controls[index]}»" for index in run_ids] if control else [str(tokenizer.decode(run_ids))]
     return "".join(parts)
 
 

@@ -32,8 +32,8 @@ def _answer(render: Callable[..., Any], line: bytes) -> tuple[list[str] | None, 
     try:
         for chat in request["chats"]:
             random.seed(0)  # of jinja's filter
-            given = {"strftime_now": _TODAY.strftime, **request["given"]}
-            text = render([chat], chat_template=request["template"], **given)[0][0]
+            variables = {"strftime_now": _TODAY.strftime, **request["given"]}
+            text = render([chat], chat_template=request["template"], **variables)[0][0]
             if len(text) > len(json.dumps(chat)) + _ROOM:
                 return None, f"it writes {len(text):,} characters around a message"
             texts.append(text)

@@ -36,21 +36,25 @@ class OwnRewards:
 
     def __init__(self, named: Mapping[str, NamedReward], grader: Grader):
         self.names, self._named, self._grader = tuple(named), list(named.values()), grader
-        self.weights = tuple(one.weight for one in self._named)
+        self.weights = tuple(reward.weight for reward in self._named)
         self._pool = _pool(tuple(self._named), grader.options)
 
     def score(self, responses: Sequence[tuple[Problem, str]]) -> list[Scored]:
         """The rewards of each (problem, response text), in order. Never raises for what a file does."""
-        columns = [self._own(number, one, responses) for number, one in enumerate(self._named) if one.own]
+        columns = [self._own(number, reward, responses) for number, reward in enumerate(self._named) if reward.own]
         verdicts = []
         if len(columns) < len(self._named):
             verdicts = self._grader.grade([(problem.answer, text) for problem, text in responses])
         scored = []
         for index in range(len(responses)):
-            own = iter([column[index] for column in columns])
-            found = [next(own) if one.own else (float(verdicts[index].correct), "") for one in self._named]
+            own_outcomes = iter([column[index] for column in columns])
+            outcomes = [
+                next(own_outcomes) if reward.own else (float(verdicts[index].correct), "") for reward in self._named
+            ]
             lost = bool(verdicts) and bool(given_up([verdicts[index].reason]))
-            scored.append(Scored(tuple(value for value, _ in found), next((why for _, why in found if why), ""), lost))
+            scored.append(
+                Scored(tuple(value for value, _ in outcomes), next((why for _, why in outcomes if why), ""), lost)
+            )
         return scored
 
     def mean(self, rewards: Sequence[float]) -> float:
@@ -62,15 +66,15 @@ class OwnRewards:
     ) -> list[tuple[float, str]]:
         """Value and no failure, or 0 and why, of each response; equal ones are asked for once."""
         unlike = list(dict.fromkeys(responses))
-        asked = {"reward": number, "file": reward.file}
-        requests = [{**asked, "problem": asdict(problem), "response": text} for problem, text in unlike]
-        found = {}
-        for one, outcome in zip(unlike, self._pool.run(requests), strict=True):
+        base_request = {"reward": number, "file": reward.file}
+        requests = [{**base_request, "problem": asdict(problem), "response": text} for problem, text in unlike]
+        by_response = {}
+        for response, outcome in zip(unlike, self._pool.run(requests), strict=True):
             reason = outcome.reason
             if reason in _OVER or reason == "crash":
                 reason = f"{reward.file}: {reward.function} {_OVER.get(reason, 'ended its process')}"
-            found[one] = (0.0 if reason else outcome.value, reason)
-        return [found[one] for one in responses]
+            by_response[response] = (0.0 if reason else outcome.value, reason)
+        return [by_response[response] for response in responses]
 
     def __enter__(self) -> "OwnRewards":
         return self
@@ -81,25 +85,25 @@ class OwnRewards:
 
 def _pool(named: tuple[NamedReward, ...], options: GraderOptions) -> Pool:
     """A process for each response: it knows of no other."""
-    rewards = [(one.file, one.text, one.function) for one in named]
+    rewards = [(reward.file, reward.text, reward.function) for reward in named]
     return Pool(replace(options, recycle=1), _WORKER, {"rewards": rewards})
 
 
 def check_rewards(named: Mapping[str, NamedReward], options: GraderOptions) -> None:
     """Execute the files in a worker. Raises UserError that names every file that does not load and every function that
     is missing or takes something else."""
-    own = tuple(one for one in named.values() if one.own)
-    raise_all([_mistake(why) for why in _broken(own, options)] if own else [])
+    own_rewards = tuple(reward for reward in named.values() if reward.own)
+    raise_all([_mistake(why) for why in _broken(own_rewards, options)] if own_rewards else [])
 
 
 @lru_cache(maxsize=64)
-def _broken(own: tuple[NamedReward, ...], options: GraderOptions) -> list[str]:
+def _broken(rewards: tuple[NamedReward, ...], options: GraderOptions) -> list[str]:
     """Reasons why rewards cannot be called; kept, as a study has many rows with the same files."""
-    pool = _pool(own, replace(options, workers=1))
+    pool = _pool(rewards, replace(options, workers=1))
     try:
-        outcomes = pool.run([{"check": number} for number in range(len(own))])
+        outcomes = pool.run([{"check": number} for number in range(len(rewards))])
     except RunFailed:
-        files = ", ".join(dict.fromkeys(one.file for one in own))
+        files = ", ".join(dict.fromkeys(reward.file for reward in rewards))
         return [f"{files}: loading it took too much time or memory (grader.memory_mb={options.memory_mb})"]
     finally:
         pool.close()
@@ -122,8 +126,8 @@ def try_out(rewards: OwnRewards, problems: Sequence[Problem]) -> None:
     would end so in its first step."""
     tried = [(problem, text) for problem in problems for text in (f"\\boxed{{{problem.answer}}}", "")]
     scored = rewards.score(tried)
-    if all(one.failure for one in scored):
-        mistake = _usual([one.failure for one in scored])
+    if all(score.failure for score in scored):
+        mistake = _usual([score.failure for score in scored])
         what = f"a reward fails on all of {len(tried)} responses: {mistake.what}"
         raise UserError(what, where=mistake.where, fix=mistake.fix)
 

@@ -61,16 +61,16 @@ def _reward(module: types.ModuleType | _Broken, file: str, name: str) -> Callabl
     if isinstance(module, _Broken):
         broken = str(module)
     elif not callable(function):
-        there = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        broken = f"{file}: no function {name!r}" + (f"; there are: {', '.join(there)}" if there else "")
+        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        broken = f"{file}: no function {name!r}" + (f"; there are: {', '.join(functions)}" if functions else "")
     else:
         try:
             with contextlib.suppress(ValueError):  # written in C: it has no signature
                 inspect.signature(function).bind(None, None)
             return lambda problem, response: _checked(function(problem, response), _place(function, file))
         except TypeError:
-            shown = inspect.signature(function)
-            broken = f"{_place(function, file)}: {name}{shown} does not take a problem and a response"
+            signature = inspect.signature(function)
+            broken = f"{_place(function, file)}: {name}{signature} does not take a problem and a response"
 
     def unusable(problem: Problem, response: str) -> float:
         raise _Broken(broken)

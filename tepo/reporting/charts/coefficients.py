@@ -17,13 +17,13 @@ _TICKS = (0.25, 0.5, 1, 2, 4)
 _LOOKS = {"advantage 1": ("#0072B2", [1, 0]), "advantage -1": ("#D55E00", [4, 2]), "advantage 0": ("#D55E00", [4, 2])}
 
 
-def _frame(found: Mapping[str, Coefficients]) -> pd.DataFrame:
+def _frame(coefficients: Mapping[str, Coefficients]) -> pd.DataFrame:
     """Rows of method, ratio, value (the coefficient; missing where it is beyond what is drawn) and advantage."""
     rows = [
         {"method": method, "ratio": math.exp(d), "value": value, "advantage": f"advantage {at:g}"}
-        for method, one in found.items()
-        for at, line in zip(one.at, (one.high, one.low), strict=True)
-        for d, value in zip(one.log_ratio, line, strict=True)
+        for method, curve in coefficients.items()
+        for at, line in zip(curve.at, (curve.high, curve.low), strict=True)
+        for d, value in zip(curve.log_ratio, line, strict=True)
     ]
     frame = pd.DataFrame(rows, columns=["method", "ratio", "value", "advantage"])
     return frame.assign(value=frame["value"].where(frame["value"].abs() <= _MOST))

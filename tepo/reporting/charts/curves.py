@@ -60,8 +60,8 @@ def curve_frame(
     frame = steps[["method", "seed", "run"]].assign(step=steps[STEP], at=_positions(steps, against))
     frame["last"] = steps["ended"].astype(bool) & (frame["step"] == frame.groupby("run")["step"].transform("max"))
     for panel in panels:
-        known = steps[panel.metric].astype(float) if panel.metric in steps else np.nan
-        frame[panel.name] = panel.scale * pd.Series(known, steps.index).replace([np.inf, -np.inf], np.nan)
+        metric_values = steps[panel.metric].astype(float) if panel.metric in steps else np.nan
+        frame[panel.name] = panel.scale * pd.Series(metric_values, steps.index).replace([np.inf, -np.inf], np.nan)
     frame = frame[frame["at"].notna()].reset_index(drop=True)
     frame["at"] = frame.groupby(["method", "step"])["at"].transform("mean")
     longest = frame.groupby("run").size().max() if len(frame) else 0
@@ -74,9 +74,9 @@ def _positions(steps: pd.DataFrame, against: str) -> "pd.Series[float]":
     if against == "steps":
         return steps[STEP].astype(float)
     metric = _SUMMED.get(against, _SAMPLES)
-    known = steps[metric].astype(float) if metric in steps else pd.Series(np.nan, steps.index)
-    values = known.groupby(steps["run"]).cumsum() if against in _SUMMED else known
-    return values.where(known.notna().groupby(steps["run"]).transform("all"))
+    amounts = steps[metric].astype(float) if metric in steps else pd.Series(np.nan, steps.index)
+    values = amounts.groupby(steps["run"]).cumsum() if against in _SUMMED else amounts
+    return values.where(amounts.notna().groupby(steps["run"]).transform("all"))
 
 
 def _thinned(frame: pd.DataFrame, width: int) -> pd.DataFrame:
@@ -84,8 +84,8 @@ def _thinned(frame: pd.DataFrame, width: int) -> pd.DataFrame:
     rank = (frame["step"].rank(method="dense").astype(int) - 1) // width
     how = dict.fromkeys(("step", "at"), "last") | {"last": "max"}
     columns = {name: how.get(name, "mean") for name in frame.columns if name not in ("method", "seed", "run")}
-    made = frame.groupby(["method", "seed", "run", rank.rename("rank")], sort=False).agg(columns)
-    return made.reset_index().drop(columns="rank")
+    rows = frame.groupby(["method", "seed", "run", rank.rename("rank")], sort=False).agg(columns)
+    return rows.reset_index().drop(columns="rank")
 
 
 def training_curves(
@@ -106,19 +106,21 @@ def training_curves(
     with debug_mode(False):  # thousands of parts, each checked again wherever it is copied
         chosen, opacity = selected()
         charts = [_panel(frame, panel, opacity, against, several) for panel in shown]
-        made = alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+        chart = alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
     # what is long comes last, as every call of Altair copies all that a chart has; one panel has the colours of all
     if charts:
-        made.concat[0].encoding |= line_look(rows, lifted)
-        own, views = chosen.param.to_dict(), [panel.layer[0].name for panel in made.concat]
-        made.params = [
-            alt.TopLevelSelectionParameter(name=own["name"], select=own["select"], bind=own["bind"], views=views)
+        chart.concat[0].encoding |= line_look(rows, lifted)
+        selection, views = chosen.param.to_dict(), [panel.layer[0].name for panel in chart.concat]
+        chart.params = [
+            alt.TopLevelSelectionParameter(
+                name=selection["name"], select=selection["select"], bind=selection["bind"], views=views
+            )
         ]
-    kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
-    made.usermeta = sizes(legend=list(lifted or rows))
-    short = {panel.name: kept[panel.name].map(lambda value: float(f"{value:.{_DIGITS}g}")) for panel in shown}
-    made.datasets = {_DATA: rows_of(kept.assign(**short))}
-    return made
+    points = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
+    chart.usermeta = sizes(legend=list(lifted or rows))
+    short = {panel.name: points[panel.name].map(lambda value: float(f"{value:.{_DIGITS}g}")) for panel in shown}
+    chart.datasets = {_DATA: rows_of(points.assign(**short))}
+    return chart
 
 
 def run_curves(
@@ -131,13 +133,13 @@ def run_curves(
 
 def ends(frame: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS) -> pd.DataFrame:
     """The mean over seeds of each row at its last step, a column a panel: what the curves come to, as a table."""
-    shown = [panel for panel in panels if frame[panel.name].notna().any()]
-    titles = [", ".join(filter(None, (panel.title, panel.unit))) for panel in shown]
-    last = [_means(frame, panel).groupby("method").last() for panel in shown]
+    measured_panels = [panel for panel in panels if frame[panel.name].notna().any()]
+    titles = [", ".join(filter(None, (panel.title, panel.unit))) for panel in measured_panels]
+    last = [_means(frame, panel).groupby("method").last() for panel in measured_panels]
     order = list(dict.fromkeys(frame["method"]))
     means = pd.DataFrame(dict(zip(titles, last, strict=True))).reindex(order)
-    known = means.map(lambda mean: f"{float(f'{mean:.3g}'):g}").replace("nan", "–")
-    return known.rename_axis("Method").reset_index()
+    texts = means.map(lambda mean: f"{float(f'{mean:.3g}'):g}").replace("nan", "–")
+    return texts.rename_axis("Method").reset_index()
 
 
 def _panel(frame: pd.DataFrame, panel: Panel, opacity: Any, against: str, several: bool) -> alt.LayerChart:

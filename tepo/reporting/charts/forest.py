@@ -39,12 +39,12 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     method is the sentence, and verdict the outcome."""
     words = list(dict.fromkeys(frame["verdict"]))
     units = [_forest(part, [f"A above B, {unit}"], words) for unit, part in frame.groupby("unit", sort=False)]
-    made = units[0]
+    chart = units[0]
     if len(units) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one selection for all panels is meant
-            made = alt.concat(*units, columns=1).resolve_scale(x="independent", y="independent")
-    return made.properties(usermeta=sizes(beside=_BESIDE))
+            chart = alt.concat(*units, columns=1).resolve_scale(x="independent", y="independent")
+    return chart.properties(usermeta=sizes(beside=_BESIDE))
 
 
 def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
@@ -62,10 +62,10 @@ def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
     marks = alt.Chart(values(rows)).mark_point(filled=True, size=70)
     places = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, counts.max() - 0.5], nice=False))
     lines = alt.Y("line:N", sort=list(dict.fromkeys(rows["line"])), title=None, axis=axis)
-    made = marks.encode(x=places, y=lines, color=colour, shape=shape, opacity=opacity, tooltip=[*tips, "unit:N"])
+    points = marks.encode(x=places, y=lines, color=colour, shape=shape, opacity=opacity, tooltip=[*tips, "unit:N"])
     ended = alt.Chart(values(rows[rows["ended"]])).mark_text(text="†", dy=-11).encode(x=places, y=lines)
     return (
-        alt.layer(made, ended)
+        alt.layer(points, ended)
         .add_params(chosen)
         .properties(width=_WIDTH, height=34 * len(words), usermeta=sizes(left=list(rows["line"])))
     )
@@ -112,12 +112,12 @@ def _forest(frame: pd.DataFrame, axis: Sequence[str], words: Sequence[str] = ())
     top = {"align": "left", "baseline": "top", "lineBreak": "\n", "lineHeight": _LINE}
     text = base.mark_text(**top, fontWeight="bold", yOffset=-height / 2 + 2)
     number = base.mark_text(**top, color=FAINT, yOffset=-height / 2 + 2 + lines * _LINE)
-    said = alt.Chart(values(pd.DataFrame(shaded))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
+    regions = alt.Chart(values(pd.DataFrame(shaded))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
     each = alt.Chart(values(pd.DataFrame(seeds))).mark_tick(color=FAINT, height=7, thickness=1, yOffset=below)
-    shown = [word for word in words or dict.fromkeys(rows["verdict"]) if word]
-    colour, shape = _verdict_scales(shown, alt.Legend(title=None, direction="horizontal") if shown else None)
+    verdicts = [word for word in words or dict.fromkeys(rows["verdict"]) if word]
+    colour, shape = _verdict_scales(verdicts, alt.Legend(title=None, direction="horizontal") if verdicts else None)
     layers = [
-        *([said.encode(y=y, x=x("from"), x2="to:Q")] if "regions" in frame else []),
+        *([regions.encode(y=y, x=x("from"), x2="to:Q")] if "regions" in frame else []),
         base.mark_tick(color=FAINT, height=_PLOT, thickness=1, yOffset=below, opacity=1).encode(
             x=x("zero"), opacity=alt.value(1)
         ),
@@ -136,8 +136,8 @@ def _forest(frame: pd.DataFrame, axis: Sequence[str], words: Sequence[str] = ())
         text.encode(x=alt.value(0), text="label:N"),
         number.encode(x=alt.value(0), text="said:N").transform_filter("datum.said != ''"),
     ]
-    made = alt.layer(*layers).add_params(chosen)
-    return made.properties(width=_WIDTH, height=height * len(rows))
+    chart = alt.layer(*layers).add_params(chosen)
+    return chart.properties(width=_WIDTH, height=height * len(rows))
 
 
 def _verdict_scales(words: Sequence[str], legend: alt.Legend | None) -> tuple[alt.Color, alt.Shape]:
@@ -152,10 +152,10 @@ def _verdict_scales(words: Sequence[str], legend: alt.Legend | None) -> tuple[al
 def _scale(frame: pd.DataFrame) -> tuple[float, float]:
     """Ends of the axis, 0 always within."""
     ends = [*frame["low"].dropna(), *frame["delta"].dropna(), *frame["high"].dropna()]
-    stated = [end for own in frame.get("regions", ()) for pair in own for end in pair if math.isfinite(end)]
+    stated = [end for regions in frame.get("regions", ()) for pair in regions for end in pair if math.isfinite(end)]
     sizes = sorted(map(abs, [*ends, *stated]))
     reach = _REACH * sizes[len(sizes) // 2] if sizes and sizes[len(sizes) // 2] else math.inf
-    known = [min(max(end, -reach), reach) for end in (0.0, *ends, *stated)]
-    low, high = min(known), max(known)
+    clipped_ends = [min(max(end, -reach), reach) for end in (0.0, *ends, *stated)]
+    low, high = min(clipped_ends), max(clipped_ends)
     room = 0.06 * (high - low or 1.0)
     return low - room, high + room

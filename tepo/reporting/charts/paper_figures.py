@@ -43,10 +43,10 @@ class PaperFigure:
     def panels_of(self, steps: pd.DataFrame) -> tuple[Panel, ...]:
         """Panels for these runs, as `curves.curve_frame` takes them. Raises UserError for runs that hold none of their
         metrics."""
-        known = [str(name) for name in steps if steps[name].notna().any()]
+        run_metrics = [str(name) for name in steps if steps[name].notna().any()]
         panels = self.panels
         if self.best is not None:  # the paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4
-            sizes = sorted({int(found[1]) for name in known if (found := _BEST.match(name))}, reverse=True)
+            sizes = sorted({int(match[1]) for name in run_metrics if (match := _BEST.match(name))}, reverse=True)
             if len(sizes) <= self.best:
                 what = f"the runs hold no {'second ' if self.best else ''}metric critic/score/best@k"
                 raise UserError(what, where="figure", fix="train them again with this version")
@@ -54,7 +54,7 @@ class PaperFigure:
             panels = (
                 Panel(f"critic/score/best@{best}", "best", f"Best of {best} responses", "% with a right one", 100),
             )
-        if not any(panel.metric in known for panel in panels):
+        if not any(panel.metric in run_metrics for panel in panels):
             metrics = ", ".join(panel.metric for panel in panels)
             raise UserError(f"no run holds {metrics}", where=self.title, fix="train the figure's runs first")
         return panels

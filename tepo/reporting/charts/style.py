@@ -94,11 +94,11 @@ def line_look(looks: Looks, lifted: Sequence[str] = ()) -> dict[str, Any]:
     """Encodings of lines that are methods: colour and dashes of each row, in one legend. lifted: the rows that keep
     their colours, where the others are grey and not named."""
     labels = list(looks)
-    styles = [own or look(method) for method, own in looks.values()]
-    shown = lifted or labels
-    colours = [style.colour if name in shown else GREY for name, style in zip(labels, styles, strict=True)]
+    styles = [row_look or look(method) for method, row_look in looks.values()]
+    coloured_labels = lifted or labels
+    colours = [style.colour if name in coloured_labels else GREY for name, style in zip(labels, styles, strict=True)]
     dashes = [list(style.dash) or [1, 0] for style in styles]
-    legend = alt.Legend(title=None, values=list(shown), symbolType="stroke", labelExpr=LEGEND_LINES)
+    legend = alt.Legend(title=None, values=list(coloured_labels), symbolType="stroke", labelExpr=LEGEND_LINES)
     return {
         "color": alt.Color("method", type="nominal", scale=alt.Scale(domain=labels, range=colours), legend=legend),
         "strokeDash": alt.StrokeDash(
@@ -134,25 +134,25 @@ def specification(chart: Chart) -> dict[str, Any]:
     plain = chart.copy(deep=False)
     named = {} if chart.datasets is alt.Undefined else chart.datasets
     plain.datasets = alt.Undefined  # ready as it is, where Altair would look at every number
-    made: dict[str, Any] = plain.to_dict(validate=False)
-    sets = {**made.pop("datasets", {}), **named}  # of `rows_of`
-    return fitted({**_spelt(made), "config": _CONFIG, **({"datasets": sets} if sets else {})}, None)
+    spec: dict[str, Any] = plain.to_dict(validate=False)
+    sets = {**spec.pop("datasets", {}), **named}  # of `rows_of`
+    return fitted({**_spelt(spec), "config": _CONFIG, **({"datasets": sets} if sets else {})}, None)
 
 
-def _spelt(made: Any) -> Any:
+def _spelt(node: Any) -> Any:
     """The specification without characters that XML has not; vl-convert would end the process at one. Titles of fields
     are on one line and have no backslashes, as Vega-Lite puts them into expressions as they are."""
-    match made:
+    match node:
         case str():
-            return spelt(made).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+            return spelt(node).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
         case {"field": _, "title": str(title)}:
-            rest = {key: _spelt(part) for key, part in made.items() if key != "title"}
+            rest = {key: _spelt(part) for key, part in node.items() if key != "title"}
             return rest | {"title": " ".join(_spelt(title).replace("\\", "∖").split())}
         case dict():
-            return {key: _spelt(part) for key, part in made.items()}
+            return {key: _spelt(part) for key, part in node.items()}
         case list():
-            return [_spelt(part) for part in made]
-    return made
+            return [_spelt(part) for part in node]
+    return node
 
 
 def styled(chart: Chart) -> Chart:
@@ -164,14 +164,14 @@ def styled(chart: Chart) -> Chart:
 def fitted(made: dict[str, Any], width: int | None) -> dict[str, Any]:
     """A specification for so many pixels, by its `sizes`: fewer panels side by side, each as wide as there is room for,
     and fewer columns in the legend. None: panels as they are. The page's script does the same."""
-    own = made.get("usermeta", {})
-    columns = max(1, (width or _BROAD) // (50 + 7 * own.get("letters", 0)))
+    chart_sizes = made.get("usermeta", {})
+    columns = max(1, (width or _BROAD) // (50 + 7 * chart_sizes.get("letters", 0)))
     legend = {**made["config"]["legend"], "columns": columns}
     made = {**made, "config": {**made["config"], "legend": legend}}
     if width is None:
         return made
     across = max(1, min(made.get("columns", 1), width // 330))
-    fit = {"width": width // across - own.get("beside", 55)}
+    fit = {"width": width // across - chart_sizes.get("beside", 55)}
     if "concat" in made:
         return {**made, "columns": across, "concat": [{**part, **fit} for part in made["concat"]]}
     return {**made, **fit}
@@ -192,9 +192,9 @@ def digest(chart: Chart) -> str:
                 return float(f"{value:.{_DIGITS}g}")
         return value
 
-    made = specification(chart)
-    made["rows"] = list(made.pop("datasets", {}).values())
-    return hashlib.blake2b(json.dumps(plain(made), sort_keys=True).encode(), digest_size=8).hexdigest()
+    spec = specification(chart)
+    spec["rows"] = list(spec.pop("datasets", {}).values())
+    return hashlib.blake2b(json.dumps(plain(spec), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def svg(chart: Chart, width: int | None = None) -> str:
@@ -202,10 +202,10 @@ def svg(chart: Chart, width: int | None = None) -> str:
     behind it, as whoever shows it may have a dark page."""
     import vl_convert
 
-    made = specification(chart)
+    spec = specification(chart)
     # and room for a wider font
-    made = made | {"background": "white", "padding": {"left": 24}} if width is None else fitted(made, width)
-    text: str = vl_convert.vegalite_to_svg(made)
+    spec = spec | {"background": "white", "padding": {"left": 24}} if width is None else fitted(spec, width)
+    text: str = vl_convert.vegalite_to_svg(spec)
     return text.replace("</svg>", f"<!-- chart {digest(chart)} --></svg>")
 
 
@@ -221,11 +221,11 @@ def drawn(chart: Chart, format: str) -> bytes | str:
             image: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=2.0)
             return image
         case "pdf":
-            made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
-            return made
+            document: bytes = vl_convert.vegalite_to_pdf(specification(chart))
+            return document
         case "html":
-            made_of = json.dumps({**specification(chart), "background": "white"}).replace("<", "\\u003c")
-            return _PAGE.format(vega=vega(), chart=made_of)
+            chart_json = json.dumps({**specification(chart), "background": "white"}).replace("<", "\\u003c")
+            return _PAGE.format(vega=vega(), chart=chart_json)
     return json.dumps(specification(chart), indent=1, ensure_ascii=False) + "\n"
 
 

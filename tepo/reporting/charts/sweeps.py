@@ -14,11 +14,11 @@ _BLUES = ("#f2f7fb", "#6aaed6")
 def sweep_map(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
     """Rows x values, shaded by accuracy, framed where runs ended early. frame: method, value, mean (percent), interval
     (words), ended (runs that did), runs, lost (points; of the row) in the order of the rows. axis: what varies."""
-    said = [
+    texts = [
         "–" if math.isnan(mean) else f"{mean:.1f}{'†' if ended else ''}"
         for mean, ended in zip(frame["mean"], frame["ended"], strict=True)
     ]
-    rows = frame.assign(said=said)
+    rows = frame.assign(said=texts)
     methods, columns = (list(dict.fromkeys(frame[name])) for name in ("method", "value"))
     labels = [wrapped(method, _LETTERS) for method in methods]
     lines = max(label.count("\n") + 1 for label in labels)
@@ -46,6 +46,6 @@ def sweep_map(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
         filled=False, stroke="#D55E00", strokeWidth=1.5, strokeDash=[3, 2]
     )
     layers = [base.mark_rect().encode(color=shade), framed, base.mark_text(color="#000001").encode(text="said:N")]
-    made = alt.layer(*(layers if frame["ended"].any() else [layers[0], layers[2]])).add_params(chosen)
+    chart = alt.layer(*(layers if frame["ended"].any() else [layers[0], layers[2]])).add_params(chosen)
     size = {"width": max(180, 58 * len(columns)), "height": max(22, 12 * lines + 6) * len(labels)}
-    return made.properties(**size, usermeta=sizes(left=labels))
+    return chart.properties(**size, usermeta=sizes(left=labels))

@@ -95,7 +95,7 @@ def build_page(content: PageContent) -> str:
         unrecorded=sum(not run.sessions for run in runs),
         count=len(runs),
         tokens=packed(token_data(dumps)) if dumps else "",
-        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in content.samples]),
+        samples=pack_samples([replace(run, label=names.get(run.id, run.label)) for run in content.samples]),
         css=Markup((assets / "page.css").read_text(encoding="utf-8")),
         script=Markup((assets / "page.js").read_text(encoding="utf-8")),
         vega=packed(vega()),
@@ -103,10 +103,10 @@ def build_page(content: PageContent) -> str:
 
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
-    """Content of a study's part of the page. lead: the chart that stands open."""
-    shown = [one for one in study.charts if picture is None or one.name != picture.name]
-    charts = [_chart(one) for one in shown]
-    lead = [one for one in charts if one["kind"] in _OPEN][: int(len(shown) == len(study.charts))]
+    """Content of a study's part of the page. One chart stands open, but where the picture of the page is one of its."""
+    study_charts = [chart for chart in study.charts if picture is None or chart.name != picture.name]
+    charts = [_chart(chart) for chart in study_charts]
+    lead = [chart for chart in charts if chart["kind"] in _OPEN][: int(len(study_charts) == len(study.charts))]
     return {
         "name": study.table.name,
         "title": study.table.title,
@@ -117,18 +117,18 @@ def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict
     }
 
 
-def _chart(one: NamedChart) -> dict[str, Any]:
-    ends = one.ends if len(one.ends) <= _ENDS else one.ends[:0]
+def _chart(chart: NamedChart) -> dict[str, Any]:
+    ends = chart.ends if len(chart.ends) <= _ENDS else chart.ends[:0]
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "caption": one.caption,
-        "data": packed(specification(one.chart)),
+        "name": chart.name,
+        "kind": chart.kind,
+        "caption": chart.caption,
+        "data": packed(specification(chart.chart)),
         "ends": [list(ends.columns), *ends.to_numpy().tolist()] if len(ends) else [],
     }
 
 
-def _drawn(one: NamedChart) -> Markup:
+def _drawn(picture: NamedChart) -> Markup:
     """The picture as SVG, which scripts replace by the chart."""
-    label = f'<svg role="img" aria-label="{escape(one.caption)}" '
-    return Markup(svg(one.chart, _WIDTH).replace("<svg ", label, 1))
+    label = f'<svg role="img" aria-label="{escape(picture.caption)}" '
+    return Markup(svg(picture.chart, _WIDTH).replace("<svg ", label, 1))

@@ -16,37 +16,40 @@ from tepo.reporting.tables.html_table import swatch
 def _method(label: str, look: Look | None, row: Row) -> dict[str, Any]:
     """A method as the page's template takes it: what is maximised, the lines and constants that are not the baseline's,
     the other lines, and words on signs and constants."""
-    lines, said = latex_lines(row)
+    lines, remarks = latex_lines(row)
     changed = changed_lines(row, load_row(BASELINE))
     # alignment is not needed in lines of their own, and a browser breaks none
-    made = [_mathml(re.sub(r"\\\\ &\\qquad", " ", line).replace("&=", "=")) for line in lines]
-    own = [name in changed for name in row.formula.nodes if name != "J"]  # behind J, and before signs that are defined
-    own += [False] * (len(made) - 1 - len(own))
-    shown = {*row.formula.nodes, "average"}  # an average stands in front of J
-    settings = [here for name, (here, _) in changed.items() if here and name not in shown]
+    equations = [_mathml(re.sub(r"\\\\ &\\qquad", " ", line).replace("&=", "=")) for line in lines]
+    own_flags = [
+        name in changed for name in row.formula.nodes if name != "J"
+    ]  # behind J, and before signs that are defined
+    own_flags += [False] * (len(equations) - 1 - len(own_flags))
+    formula_names = {*row.formula.nodes, "average"}  # an average stands in front of J
+    settings = [here for name, (here, _) in changed.items() if here and name not in formula_names]
     # what stands between dollars is mathematics
     words = Markup("").join(
-        _mathml(part, "inline") if place % 2 else escape(part) for place, part in enumerate(", ".join(said).split("$"))
+        _mathml(part, "inline") if place % 2 else escape(part)
+        for place, part in enumerate(", ".join(remarks).split("$"))
     )
     return {
         "label": label,
         "swatch": Markup(swatch(look, row.name)),
         "about": row.about,
         "departs": row.departs,
-        "objective": made[0],
-        "changed": [line for line, mine in zip(made[1:], own, strict=True) if mine],
+        "objective": equations[0],
+        "changed": [line for line, flag in zip(equations[1:], own_flags, strict=True) if flag],
         "settings": ", ".join(settings),
-        "lines": [line for line, mine in zip(made[1:], own, strict=True) if not mine],
+        "lines": [line for line, flag in zip(equations[1:], own_flags, strict=True) if not flag],
         "said": words,
     }
 
 
 def methods(rows: Sequence[tuple[str, Look | None, Row]]) -> list[dict[str, Any]]:
     """Methods of a page, each formula once, under the label of the first row that has it."""
-    known: dict[str, tuple[str, Look | None, Row]] = {}
+    first_rows: dict[str, tuple[str, Look | None, Row]] = {}
     for label, look, row in rows:
-        known.setdefault(row.formula.digest, (label, look, row))
-    return [_method(*one) for one in known.values()]
+        first_rows.setdefault(row.formula.digest, (label, look, row))
+    return [_method(*entry) for entry in first_rows.values()]
 
 
 def _mathml(latex: str, display: str = "block") -> Markup:

@@ -37,34 +37,41 @@ def pack_samples(runs: Sequence[RunSamples], budget: int = BYTES) -> dict[str, A
     Beside it the number of runs, of runs left out, of problems shown, and of all that are stored.
 
     A problem on the page has all its samples of all runs."""
-    known = [run for run in runs if run.benchmarks]
-    total = sum(len(problems) for problems in _by_problem(known, 1.0).values())
+    compared_runs = [run for run in runs if run.benchmarks]
+    total = sum(len(problems) for problems in _by_problem(compared_runs, 1.0).values())
     share = 1.0
     while True:
-        kept = [entry for problems in _by_problem(known, share).values() for entry in problems]
-        text = packed({"runs": [[run.id, run.label] for run in known], "problems": kept})
-        if len(text) <= budget or not kept:
-            counts = {"runs": len(known), "left_out": len(runs) - len(known), "shown": len(kept), "total": total}
+        entries = [entry for problems in _by_problem(compared_runs, share).values() for entry in problems]
+        text = packed({"runs": [[run.id, run.label] for run in compared_runs], "problems": entries})
+        if len(text) <= budget or not entries:
+            counts = {
+                "runs": len(compared_runs),
+                "left_out": len(runs) - len(compared_runs),
+                "shown": len(entries),
+                "total": total,
+            }
             return {"text": text} | counts
         share *= min(0.9, 0.95 * budget / len(text))
 
 
 def _by_problem(runs: Sequence[RunSamples], share: float) -> dict[str, list[list[Any]]]:
     """Benchmark -> [benchmark, problem, prompt, gold, different answers, for each run [answer's index, how often]]."""
-    shown: dict[str, list[list[Any]]] = {}
+    entries: dict[str, list[list[Any]]] = {}
     for name in dict.fromkeys(name for run in runs for name in run.benchmarks):
         every = [{problem.id: problem for problem in run.benchmarks.get(name, ())} for run in runs]
-        ids = list(dict.fromkeys(problem for one in every for problem in one))
-        shown[name] = [_entry(name, [one.get(id) for one in every]) for id in ids[: int(share * len(ids))]]
-    return shown
+        ids = list(dict.fromkeys(problem for by_id in every for problem in by_id))
+        entries[name] = [_entry(name, [by_id.get(id) for by_id in every]) for id in ids[: int(share * len(ids))]]
+    return entries
 
 
 def _entry(benchmark: str, answered: Sequence[ProblemAnswers | None]) -> list[Any]:
-    problem = next(one for one in answered if one is not None)
+    problem = next(answers for answers in answered if answers is not None)
     number: dict[GradedResponse, int] = {}
     picked = [
-        None if one is None else [[number.setdefault(answer, len(number)), count] for answer, count in one.different]
-        for one in answered
+        None
+        if answers is None
+        else [[number.setdefault(answer, len(number)), count] for answer, count in answers.different]
+        for answers in answered
     ]
     return [benchmark, problem.id, problem.prompt, problem.gold, list(number), picked]
 
@@ -104,7 +111,8 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
             "run": label,
             "step": dump.step,
             "responses": [
-                _response(one) for one in sorted(dump.responses, key=lambda one: -prompts[one.prompt])[:limit]
+                _response(response)
+                for response in sorted(dump.responses, key=lambda response: -prompts[response.prompt])[:limit]
             ],
         }
         for label, dump in shown

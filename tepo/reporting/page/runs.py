@@ -32,20 +32,22 @@ def run_rows(runs: Sequence[PageRun]) -> list[dict[str, Any]]:
     settings: dict[tuple[Any, ...], dict[str, str]] = {}
     counts: dict[str, Counter[str]] = {}
     for run in runs:
-        own = {typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
-        row = (run.label, *own.items())
+        run_settings = {
+            typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)
+        }
+        row = (run.label, *run_settings.items())
         rows.setdefault(row, []).append(run)
-        settings[row] = own
-    for own in settings.values():
-        for key, value in own.items():
+        settings[row] = run_settings
+    for run_settings in settings.values():
+        for key, value in run_settings.items():
             counts.setdefault(key, Counter())[value] += 1
     usual = {key: values.most_common(1)[0][0] for key, values in counts.items()}
-    made = []
+    table_rows = []
     for row, members in rows.items():
         unusual = [
             f"{name}={value}" for name in usual if (value := settings[row].get(name, usual[name])) != usual[name]
         ]
-        made.append(
+        table_rows.append(
             {
                 "label": members[0].label,
                 "settings": ", ".join(unusual),
@@ -53,4 +55,4 @@ def run_rows(runs: Sequence[PageRun]) -> list[dict[str, Any]]:
                 "seeds": [(run.seed, run.id, run.facts) for run in members],
             }
         )
-    return made
+    return table_rows

@@ -107,8 +107,8 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     frame = pd.DataFrame(columns=list(COLUMNS))
     if not samples.empty:
         check_frame(samples)
-        wanted = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
-        frame = samples[wanted][list(COLUMNS)]
+        mask = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+        frame = samples[mask][list(COLUMNS)]
     parts = _parts(spec, frame)
     ranked_blocks = [_block(part) for part in parts]
     blocks = _without_equal_mean([block for block, _ in ranked_blocks])
@@ -120,15 +120,15 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         if part.baseline and part.baseline.key in rows and len(rows) > 1 and part.complete:
             questions += [pair.question() for pair in pair_rows(part.by_seed(), part.baseline.key)]
     measured = {answer.question.a: answer for answer in answers(questions, family)}
-    shown = [_compared(block, part, spec, measured) for block, part in zip(blocks, parts, strict=True)]
+    compared_blocks = [_compared(block, part, spec, measured) for block, part in zip(blocks, parts, strict=True)]
     printed = [_printed_block(part.rows, spec.reference) for part in parts]
-    told_apart = [reach for _, reach in ranked_blocks if reach]
+    reaches = [reach for _, reach in ranked_blocks if reach]
     return Table(
         spec.name,
         spec.title,
-        (*(block for block, _ in shown), *filter(None, printed)),
-        (*_notes(frame, spec, parts, blocks, told_apart, family), *spec.notes),
-        tuple(one for _, comparisons in shown for one in comparisons),
+        (*(block for block, _ in compared_blocks), *filter(None, printed)),
+        (*_notes(frame, spec, parts, blocks, reaches, family), *spec.notes),
+        tuple(comparison for _, comparisons in compared_blocks for comparison in comparisons),
     )
 
 
@@ -139,11 +139,11 @@ def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_TablePart]:
         groups.setdefault(with_setting(row.model, row.setting), []).append(row)
     parts = []
     for title, rows in groups.items():
-        known = rows[0].benchmarks or spec.benchmarks
-        benchmarks = {key: name for key, name in spec.benchmarks.items() if key in known}
+        keys = rows[0].benchmarks or spec.benchmarks
+        benchmarks = {key: name for key, name in spec.benchmarks.items() if key in keys}
         baseline = next((row for row in rows if row.label == spec.baseline), None)
-        own = frame[frame["row"].isin([row.key for row in rows])]
-        parts.append(_TablePart(title, rows, benchmarks, baseline, own))
+        part_samples = frame[frame["row"].isin([row.key for row in rows])]
+        parts.append(_TablePart(title, rows, benchmarks, baseline, part_samples))
     return parts
 
 
@@ -155,19 +155,19 @@ def _compared(
     baseline = next((row for row in block.rows if part.baseline and row.key == part.baseline.key), None)
     same = {row.key for row in part.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows, comparisons = [], []
-    for row, own in zip(block.rows, part.rows, strict=True):
+    for row, row_spec in zip(block.rows, part.rows, strict=True):
         text, cell = BASELINE if row is baseline else "", MISSING
         if baseline is not None and row is not baseline:
-            printed = [spec.reference[one.key].average for one in (row, baseline) if one.key in spec.reference]
+            printed = [spec.reference[side.key].average for side in (row, baseline) if side.key in spec.reference]
             paper = printed[0] - printed[1] if len(printed) == 2 else None
             comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key)))
             text, cell = comparisons[-1].words, comparisons[-1].cell
-        added = (cell, Cell(text=IDENTICAL if own.same_as and text else text)) if spec.baseline else ()
-        label = " ".join([row.label, *[ENDED] * bool(own.endings), *[SAME] * (row.key in same)])
+        added = (cell, Cell(text=IDENTICAL if row_spec.same_as and text else text)) if spec.baseline else ()
+        label = " ".join([row.label, *[ENDED] * bool(row_spec.endings), *[SAME] * (row.key in same)])
         rows.append(replace(row, label=label, cells=(*row.cells, *added)))
     columns = (Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT)) if spec.baseline else ()
-    shown = replace(block, columns=(*block.columns, *columns), rows=tuple(rows), baseline=spec.baseline or "")
-    return shown, comparisons
+    compared_block = replace(block, columns=(*block.columns, *columns), rows=tuple(rows), baseline=spec.baseline or "")
+    return compared_block, comparisons
 
 
 def equal_rows(block: TableBlock, known: Collection[str] = ()) -> list[list[str]]:
@@ -207,10 +207,14 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
     beside = _beside_best(part, scores)
     # told apart: by a p below 5%, by itself; never under too few seeds
     alike = {
-        column: {asked.a for asked in questions if len(asked.sample) < FEWEST_SEEDS or asked.estimate.p >= 1 - LEVEL}
+        column: {
+            question.a
+            for question in questions
+            if len(question.sample) < FEWEST_SEEDS or question.estimate.p >= 1 - LEVEL
+        }
         for column, questions in beside.items()
     }
-    halves = [asked.estimate.half for asked in beside.get(AVERAGE, ()) if len(asked.sample) >= FEWEST_SEEDS]
+    halves = [question.estimate.half for question in beside.get(AVERAGE, ()) if len(question.sample) >= FEWEST_SEEDS]
     block = ranked(TableBlock(title, tuple(columns), rows, part=part.title), alike)
     return block, 100 * median(halves) if halves else None
 
@@ -228,7 +232,7 @@ def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Quest
     return {
         column: questions
         for column, questions in beside.items()
-        if any(len(asked.sample) >= FEWEST_SEEDS for asked in questions)
+        if any(len(question.sample) >= FEWEST_SEEDS for question in questions)
     }
 
 
@@ -243,7 +247,10 @@ def _without_equal_mean(blocks: list[TableBlock]) -> list[TableBlock]:
     ]
     if not pairs or any(average != mean for average, mean in pairs):
         return blocks
-    return [block.with_columns(place for place, one in enumerate(block.columns) if one.key != MEAN) for block in blocks]
+    return [
+        block.with_columns(place for place, column in enumerate(block.columns) if column.key != MEAN)
+        for block in blocks
+    ]
 
 
 def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> TableBlock | None:
@@ -277,17 +284,19 @@ def _same_notes(spec: TableSpec, parts: Sequence[_TablePart], blocks: Sequence[T
             same = [averages[row.key].mean for row in part.rows if label in (row.label, row.same_as)]
             means = [mean for mean in same if mean is not None]
             where = f" at {part.title}" if part.title else ""
-            said = f"{min(means):.1f} to {max(means):.1f}{where}" if means else ""
-            floors.setdefault(f"{label} and {names}", []).append(said)
+            span = f"{min(means):.1f} to {max(means):.1f}{where}" if means else ""
+            floors.setdefault(f"{label} and {names}", []).append(span)
     if floors:
-        said = " ".join(f"{names}: {', '.join(filter(None, ranges))}." for names, ranges in floors.items())
+        spans = " ".join(f"{names}: {', '.join(filter(None, each))}." for names, each in floors.items())
         notes.append(
             f"{SAME} {IDENTICAL}: the first rewards are equal to six digits, until rounding parts the runs. So the "
-            f"range of the averages is the noise floor, what rounding and luck alone do. {said}"
+            f"range of the averages is the noise floor, what rounding and luck alone do. {spans}"
         )
-    known = {row.key for row in spec.rows if row.same_as}
-    shown = {row.key: row.shown for row in spec.rows}
-    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in equal_rows(one, known)]:
+    same_keys = {row.key for row in spec.rows if row.same_as}
+    labels = {row.key: row.shown for row in spec.rows}
+    if groups := [
+        " and ".join(map(labels.__getitem__, keys)) for block in blocks for keys in equal_rows(block, same_keys)
+    ]:
         notes.append(f"{SAME} Equal in every cell: {'; '.join(groups)}.")
     return notes
 
@@ -342,11 +351,13 @@ def _notes(
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
-    wanted = {
+    full_counts = {
         row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(part.benchmarks)
         for part in parts
         for row in part.rows
     }
-    if partial := [row.shown for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
+    if partial := [
+        row.shown for row in spec.rows if row.key in measured and measured[row.key].sum() < full_counts[row.key]
+    ]:
         notes.append(f"Seeds or benchmarks still to be measured: {'; '.join(partial)}.")
     return notes

@@ -16,27 +16,32 @@ _COLUMNS = (
 
 def paper_comparisons(tables: Sequence[Table]) -> Table:
     """A block for each table, with a row for each of its compared rows that the paper printed too."""
-    printed = [(table, one, outcome(one)) for table in tables for one in table.comparisons if one.paper is not None]
+    printed = [
+        (table, comparison, outcome(comparison))
+        for table in tables
+        for comparison in table.comparisons
+        if comparison.paper is not None
+    ]
     blocks = []
     for title in dict.fromkeys(table.title for table, *_ in printed):
         rows = [
             TableRow(
-                f"{table.name}/{one.row.key}",
-                f"{one.row.label} against {one.baseline.label}",
-                (Cell(one.paper), one.cell, Cell(text=words)),
-                one.row.method,
-                one.row.look,
+                f"{table.name}/{comparison.row.key}",
+                f"{comparison.row.label} against {comparison.baseline.label}",
+                (Cell(comparison.paper), comparison.cell, Cell(text=words)),
+                comparison.row.method,
+                comparison.row.look,
             )
-            for table, one, words in printed
+            for table, comparison, words in printed
             if table.title == title
         ]
         blocks.append(TableBlock(title, _COLUMNS, tuple(rows), decimals=2))
-    said = [words for *_, words in printed]
-    shown, lacking = sum(words.startswith("shows: ") for words in said), said.count("not measured")
-    alone = sum(words.endswith(DeltaVerdict.NO_VERDICT) for words in said)
+    outcomes = [words for *_, words in printed]
+    shown_count, lacking = sum(words.startswith("shows: ") for words in outcomes), outcomes.count("not measured")
+    alone = sum(words.endswith(DeltaVerdict.NO_VERDICT) for words in outcomes)
     note = (
-        f"{shown} of {len(said)} differences of the papers to the baseline of their table show here: same sign, and "
-        "better or worse as in the table of its study"
+        f"{shown_count} of {len(outcomes)} differences of the papers to the baseline of their table show here: "
+        "same sign, and better or worse as in the table of its study"
         + (f"; {lacking} not measured" if lacking else "")
         + (f"; {alone} of fewer than {FEWEST_SEEDS} seeds, so without a verdict" if alone else "")
     )

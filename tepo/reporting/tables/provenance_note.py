@@ -30,8 +30,8 @@ def mixed(sessions: Sequence[Session]) -> str | None:
     """One line that says in what the versions or machines behind a table differ; None where they are the same."""
     every = list(map(_values, sessions))
     values_of = {label: dict.fromkeys(values[label] for values in every) for label in (every[0] if every else ())}
-    said = [f"{label} {' and '.join(values)}" for label, values in values_of.items() if len(values) > 1]
-    return f"These rows were made by different versions or machines: {'; '.join(said)}." if said else None
+    differences = [f"{label} {' and '.join(values)}" for label, values in values_of.items() if len(values) > 1]
+    return f"These rows were made by different versions or machines: {'; '.join(differences)}." if differences else None
 
 
 def _values(session: Session) -> dict[str, str]:
@@ -50,5 +50,5 @@ def _values(session: Session) -> dict[str, str]:
 def cpu(session: Session) -> str:
     """The name of a CPU with its widest vector instructions, by which results differ in their last digits."""
     flags = str(session.get("flags") or "").split()
-    widest = next((shown for flag, shown in _WIDEST.items() if flag in flags), "")
+    widest = next((label for flag, label in _WIDEST.items() if flag in flags), "")
     return f"{session.get('cpu') or 'an unknown CPU'}" + (f" ({widest})" if widest else "")

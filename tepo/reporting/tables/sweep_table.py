@@ -34,9 +34,9 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[TableBlock]) -> tup
 
 def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> tuple[TableBlock, ...]:
     """Rows x values of the first axis, the realised KL in each cell. found: nats a token, by a row's key."""
-    shown = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
+    cells = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
     note = "Mean of actor/realised_kl_k3 over seeds and steps: how far the updates of a rollout take the policy."
-    return tuple(replace(block, axis="", notes=(note,)) for block in _grids("Realised KL", rows, shown, Kind.TEXT))
+    return tuple(replace(block, axis="", notes=(note,)) for block in _grids("Realised KL", rows, cells, Kind.TEXT))
 
 
 def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> list[TableBlock]:
@@ -53,7 +53,7 @@ def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: 
         for row in part:
             first.setdefault(row.label, row)
         lines = [
-            TableRow(label, label, tuple(at[label, one.title] for one in columns), row.method, look=row.look)
+            TableRow(label, label, tuple(at[label, column.title] for column in columns), row.method, look=row.look)
             for label, row in first.items()
         ]
         title = ", ".join(filter(None, (f"{what} by {axis}", environment)))
@@ -78,9 +78,9 @@ def lost_blocks(grids: Sequence[TableBlock]) -> tuple[TableBlock, ...]:
         means = [math.nan if cell.mean is None else cell.mean for cell in row.cells]
         lost.setdefault(row.key, (row, []))[1].append(max(means) - fmean(means))
     rows = tuple(
-        TableRow(key, key, (Cell(fmean(found)),), row.method, look=row.look)
-        for key, (row, found) in lost.items()
-        if not math.isnan(fmean(found))
+        TableRow(key, key, (Cell(fmean(losses)),), row.method, look=row.look)
+        for key, (row, losses) in lost.items()
+        if not math.isnan(fmean(losses))
     )
     if not rows or len(grids[0].columns) < 2:
         return ()

@@ -182,7 +182,9 @@ def ranked(block: TableBlock, alike: Mapping[str, Collection[str]] | None = None
     """
     rows = [list(row.cells) for row in block.rows]
     for place, column in enumerate(block.columns):
-        means = [None if (own := cells[place].mean) is None else rounded(own, block.decimals) for cells in rows]
+        means = [
+            None if (cell_mean := cells[place].mean) is None else rounded(cell_mean, block.decimals) for cells in rows
+        ]
         values = sorted({mean for mean in means if mean is not None}, reverse=True)
         if column.kind is not Kind.SCORE or sum(mean is not None for mean in means) < 2:
             continue

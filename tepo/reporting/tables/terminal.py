@@ -65,13 +65,13 @@ class _Fitted:
             yield _grid(self.block, _LABEL_WIDTH)
             return
         first = next((index for index, column in enumerate(self.block.columns) if column.key == AVERAGE), 0)
-        left, title = [*range(first, len(self.block.columns)), *range(first)], self.block.title
+        places, title = [*range(first, len(self.block.columns)), *range(first)], self.block.title
         longest = _longest(self.block)
-        label = longest if fits(left[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
-        while left:
-            count = next((size for size in range(len(left), 1, -1) if fits(left[:size], label)), 1)
-            yield _grid(replace(self.block.with_columns(left[:count]), title=title), label)
-            left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
+        label = longest if fits(places[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
+        while places:
+            count = next((size for size in range(len(places), 1, -1) if fits(places[:size], label)), 1)
+            yield _grid(replace(self.block.with_columns(places[:count]), title=title), label)
+            places, label, title = places[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
 
 
 def _longest(block: TableBlock) -> int:

@@ -102,13 +102,15 @@ class VllmBackend(SamplerBackend):
         """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,
         else what the trainer leaves, no more than all rows of full length could fill."""
         size, ranks = number_bytes(config.model.dtype), chosen(config.sampler.tensor_parallel)
-        rows, given = chosen(config.sampler.max_rows), config.sampler.memory_fraction
+        rows, fraction = chosen(config.sampler.max_rows), config.sampler.memory_fraction
         together = _TOGETHER * (ranks > 1 and room.device > 0)
-        own = size * shape.parameters / ranks + WORK + together + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
+        fixed_bytes = (
+            size * shape.parameters / ranks + WORK + together + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
+        )
         full = rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
-        left = min(room.device - max(_SPARE * room.device, RESERVE) - room.trainer, own + full)
-        share = max(left, 0.0) if given is None else given * room.device
-        return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0) + together)
+        spare_bytes = min(room.device - max(_SPARE * room.device, RESERVE) - room.trainer, fixed_bytes + full)
+        share = max(spare_bytes, 0.0) if fraction is None else fraction * room.device
+        return SamplerMemory(share, max(share - fixed_bytes, 0.0), ASLEEP * (room.device > 0) + together)
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
         """The plan's share of the GPU."""

@@ -85,7 +85,7 @@ class KeyValueCache:
     def grow(self, rows: int, capacity: int) -> None:
         """Keep the first `rows` rows, with room for `capacity` columns."""
         layers, _, heads, used, two, width = self.data.shape
-        kept = self.data[:, :rows].clone()
+        kept_rows = self.data[:, :rows].clone()
         self.arena.reset()
         self.data = self.arena.take(layers, rows, heads, capacity, two, width)
-        self.data[:, :, :, :used] = kept
+        self.data[:, :, :, :used] = kept_rows

@@ -72,11 +72,11 @@ class TorchSampler(Sampler):
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take the trainer's weights, one tensor after another, for a trainer whose model is another object."""
-        own = self.model.state_dict()
-        if own.keys() != weights.keys():
-            raise ValueError(f"weights of another model: they differ in {sorted(own.keys() ^ weights.keys())}")
+        own_weights = self.model.state_dict()
+        if own_weights.keys() != weights.keys():
+            raise ValueError(f"weights of another model: they differ in {sorted(own_weights.keys() ^ weights.keys())}")
         for name, value in weights.items():
-            own[name].copy_(value)
+            own_weights[name].copy_(value)
 
     def sleep(self) -> None:
         """The weights are the trainer's and the cache lives for a batch: give torch's store of freed memory back, in

@@ -55,10 +55,10 @@ class _UntilEnd(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        left = self.end - time.monotonic()
-        if left <= 0:
+        seconds_left = self.end - time.monotonic()
+        if seconds_left <= 0:
             raise TimeoutError("timed out")
-        self.sock.settimeout(left)
+        self.sock.settimeout(seconds_left)
         return self.received.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
 
     def close(self) -> None:
@@ -69,8 +69,8 @@ class _UntilEnd(io.RawIOBase):
 class _Answer(http.client.HTTPResponse):
     """An answer that is read to its end before `end`."""
 
-    def __init__(self, sock: socket.socket, *given: Any, end: float, **named: Any):
-        super().__init__(sock, *given, **named)
+    def __init__(self, sock: socket.socket, *arguments: Any, end: float, **named: Any):
+        super().__init__(sock, *arguments, **named)
         self.fp = io.BufferedReader(_UntilEnd(self.fp.detach(), sock, end))
 
 
@@ -115,8 +115,8 @@ def check_url(url: str) -> None:
     """Raises UserError for what is no URL of a server."""
     try:
         parts = urlsplit(url)
-        known = parts.scheme in ("http", "https", "http+unix") and parts.netloc and "@" not in parts.netloc
-        good = known and (parts.scheme == "http+unix" or parts.port != 0)
+        right_form = parts.scheme in ("http", "https", "http+unix") and parts.netloc and "@" not in parts.netloc
+        good = right_form and (parts.scheme == "http+unix" or parts.port != 0)
     except ValueError:  # half an IPv6 address, a port that is no number
         good = False
     if not good:
@@ -147,9 +147,9 @@ def ask(
                 raise ConnectionAbortedError("cut before the end of its answer")
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last: no name of a host
         raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix=_AGAIN) from None
-    shown = " ".join(content[:300].decode(errors="replace").split())
+    excerpt = " ".join(content[:300].decode(errors="replace").split())
     if answer.status >= 500:  # of an engine that ended, too
-        raise RunFailed(f"the vLLM server failed ({answer.status}): {shown}", where=url, fix=_AGAIN)
+        raise RunFailed(f"the vLLM server failed ({answer.status}): {excerpt}", where=url, fix=_AGAIN)
     if answer.status == 404:
         fix = "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server …"
         raise UserError(f"the server does not know {path}", where=url, fix=fix)
@@ -157,17 +157,17 @@ def ask(
         what = f"the server sends elsewhere ({answer.status}), to {answer.headers.get('Location', 'no place')[:200]}"
         raise UserError(f"{what}, which is not followed", where=url + path, fix="name that server, if it is yours")
     if answer.status != 200:
-        what = f"the server refused a request ({answer.status}): {shown}"
+        what = f"the server refused a request ({answer.status}): {excerpt}"
         raise UserError(what, where=url + path, fix="see the server's log")
     if len(content) > limit:
         raise UserError(f"the server answers with more than {limit:,} bytes", where=url + path, fix=_NO_VLLM)
     try:
-        found = json.loads(content) if content else {}
+        reply = json.loads(content) if content else {}
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise not_vllm(shown, url + path)
-    return found
+        reply = None
+    if not isinstance(reply, dict):
+        raise not_vllm(excerpt, url + path)
+    return reply
 
 
 def not_vllm(shown: str, where: str) -> UserError:

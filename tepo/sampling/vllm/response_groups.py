@@ -60,16 +60,16 @@ class ResponseGroups:
 
     def drop(self, numbers: Collection[int]) -> None:
         """Forget jobs, of which some may not be in flight."""
-        self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
+        self.drawn = {number: group for number, group in self.drawn.items() if number not in numbers}
 
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
-        params, drawn = self.drawn[number]
-        drawn[index] = response
-        if len(drawn) < _draws(params):
+        params, responses = self.drawn[number]
+        responses[index] = response
+        if len(responses) < _draws(params):
             return []
         del self.drawn[number]
-        return [(number, [drawn[index] for index in sorted(drawn)] * (params.n // len(drawn)))]
+        return [(number, [responses[index] for index in sorted(responses)] * (params.n // len(responses)))]
 
 
 def _draws(params: SamplingParams) -> int:

@@ -55,9 +55,9 @@ def check_servers(urls: Sequence[str]) -> None:
     for url in urls:
         check_url(url)
     for url in urls:
-        said = ask(url.rstrip("/"), "/is_sleeping", None)
-        if not isinstance(said.get("is_sleeping"), bool):
-            raise not_vllm(json.dumps(said), url)
+        answer = ask(url.rstrip("/"), "/is_sleeping", None)
+        if not isinstance(answer.get("is_sleeping"), bool):
+            raise not_vllm(json.dumps(answer), url)
 
 
 def serve_command(
@@ -66,10 +66,10 @@ def serve_command(
     """Command line and extra environment of a server that `VllmServerSampler` can use. memory: see
     `EngineOptions.arguments`. Development mode opens the weight endpoints to whoever can reach its sockets: they lie in
     `folder`, which nobody else may enter."""
-    given = options.arguments(without_growing(os.environ), cpu, memory)
-    given |= {"served_model_name": "policy", "uds": str(folder / _SOCKET)}
+    arguments = options.arguments(without_growing(os.environ), cpu, memory)
+    arguments |= {"served_model_name": "policy", "uds": str(folder / _SOCKET)}
     command = interpreter.command("-m", "vllm.entrypoints.openai.api_server")
-    for name, value in given.items():
+    for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             command.append(f"--{flag}" if value else f"--no-{flag}")
@@ -224,17 +224,17 @@ class ServerQueue:
         for job, index in self.groups.begin(jobs):
             if index == job.first:  # of equals the first
                 server = min(range(len(self.under_way)), key=self.under_way.__getitem__)
-            asked = self.groups.request(job, index, self.sampler.stop_tokens)
+            parameters = self.groups.request(job, index, self.sampler.stop_tokens)
             request = _Request(job.number, index, server)
             body = {
                 "model": "policy",
                 "prompt": list(job.prompt),
                 "return_token_ids": True,
                 "skip_special_tokens": False,
-                **asked,
+                **parameters,
             }
             where = self.sampler.urls[server], "/v1/completions"
-            limit = ANSWER_BYTES + _TOKEN_BYTES * (len(job.prompt) + asked["max_tokens"])
+            limit = ANSWER_BYTES + _TOKEN_BYTES * (len(job.prompt) + parameters["max_tokens"])
             future = self.sampler.pool.submit(ask, *where, body, request.connections, limit)
             self.under_way[server] += 1
             self.running[future] = request
@@ -245,9 +245,9 @@ class ServerQueue:
         end = None if seconds is None else time.monotonic() + seconds
         groups: list[tuple[int, list[Response]]] = []
         while self.running:
-            left = (0 if groups else None) if end is None else max(0, end - time.monotonic())
+            seconds_left = (0 if groups else None) if end is None else max(0, end - time.monotonic())
             try:
-                future = self.done.get(timeout=left)
+                future = self.done.get(timeout=seconds_left)
             except queue.Empty:
                 break
             request = self.running.pop(future, None)
@@ -265,7 +265,7 @@ class ServerQueue:
             reason = choice["finish_reason"]
             params, *_ = self.groups.drawn[request.number]
             ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
-            numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
+            numbers = all(type(logprob) in (int, float) and -math.inf < logprob <= _ROUNDING for logprob in logprobs)
             ends = reason == "length" or (reason == "stop" and tokens[-1] in {*self.sampler.stop_tokens, *params.stop})
             lengths = 0 < len(tokens) == len(logprobs) <= params.max_new_tokens
             good = ids and numbers and ends and lengths
@@ -277,11 +277,11 @@ class ServerQueue:
 
     def drop(self, numbers: Collection[int]) -> None:
         """See `Queue.drop`. A server gives a request up when it sees that its connection is closed."""
-        wanted = set(numbers)
+        dropped_numbers = set(numbers)
         for future, request in list(self.running.items()):
-            if request.number in wanted:
+            if request.number in dropped_numbers:
                 self._give_up(future)
-        self.groups.drop(wanted)
+        self.groups.drop(dropped_numbers)
 
     def abort(self) -> None:
         """See `Queue.abort` and `drop`."""

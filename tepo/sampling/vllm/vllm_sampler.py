@@ -72,8 +72,8 @@ def last_error(text: str) -> str:
     """The sentence that says what was wrong, out of a traceback or message of vLLM's."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
     places = [number for number, line in enumerate(lines) if "Error" in line or "validation error" in line]
-    found = places[-1] if places else len(lines) - 1
-    sentence = lines[min(found + ("validation error" in lines[found]), len(lines) - 1)]
+    place = places[-1] if places else len(lines) - 1
+    sentence = lines[min(place + ("validation error" in lines[place]), len(lines) - 1)]
     return sentence.partition(" [type=")[0].removeprefix("Value error, ")[:400]
 
 
@@ -106,9 +106,9 @@ class EngineOptions:
         has fewer positions than a prompt and its response take."""
         from tepo.policy.model.weight_check import check_weights  # takes seconds
 
-        given = self.path, self.revision, self.trust_remote_code
-        check_weights(*given)
-        positions = getattr(load_config(*given), "max_position_embeddings", None)
+        location = self.path, self.revision, self.trust_remote_code
+        check_weights(*location)
+        positions = getattr(load_config(*location), "max_position_embeddings", None)
         check_length(self.path, self.max_length, positions)
 
     def arguments(self, environment: Mapping[str, str], cpu: bool, memory: float | None = None) -> dict[str, Any]:
@@ -196,8 +196,8 @@ class VllmSampler(Sampler):
         params = self.vllm.SamplingParams(
             prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False
         )
-        asked = [{"prompt_token_ids": prompt + response} for prompt, response in pairs]
-        outputs = self.llm.generate(asked, params, use_tqdm=False) if pairs else []
+        requests = [{"prompt_token_ids": prompt + response} for prompt, response in pairs]
+        outputs = self.llm.generate(requests, params, use_tqdm=False) if pairs else []
         scored = [
             np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32)
             for out, (_, response) in zip(outputs, pairs, strict=True)
@@ -261,13 +261,13 @@ class EngineQueue:
             # a later step asks for the same numbers again, and vLLM may still have a request by its name
             name = f"{next(self.sampler.asked)}-{job.number}-{index}"
             self.running[name] = job.number, index
-            wanted = vllm.SamplingParams(
+            params = vllm.SamplingParams(
                 **self.groups.request(job, index, self.sampler.stop_tokens),
                 flat_logprobs=True,
                 detokenize=False,
                 output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
             )
-            self.engine.add_request(name, {"prompt_token_ids": list(job.prompt)}, wanted)
+            self.engine.add_request(name, {"prompt_token_ids": list(job.prompt)}, params)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """See `Queue.finished`. The engine makes at least one step, as many on each of its ranks."""
@@ -275,20 +275,20 @@ class EngineQueue:
         groups: list[tuple[int, list[Response]]] = []
         while self.running:
             for out in self.engine.step():
-                done = out.outputs[0]
-                response = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
+                completion = out.outputs[0]
+                response = to_response(completion.token_ids, completion.logprobs.logprobs, completion.finish_reason)
                 groups += self.groups.put(*self.running.pop(out.request_id), response)
             if groups if end is None else self.sampler.ranks.agreed(time.monotonic() >= end):
                 break
         return groups
 
     def drop(self, numbers: Collection[int]) -> None:
-        wanted = set(numbers)
-        names = [name for name, (number, _) in self.running.items() if number in wanted]
+        dropped_numbers = set(numbers)
+        names = [name for name, (number, _) in self.running.items() if number in dropped_numbers]
         self.engine.abort_request(names)
         for name in names:
             del self.running[name]
-        self.groups.drop(wanted)
+        self.groups.drop(dropped_numbers)
 
     def abort(self) -> None:
         self.engine.abort_request(list(self.running))

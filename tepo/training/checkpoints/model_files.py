@@ -40,14 +40,14 @@ def model_files(
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         write_json(folder / "model.safetensors.index.json", index)
     for number, (file, group) in enumerate(split.filename_to_tensors.items()):
-        own = number % ranks == rank
+        on_this_rank = number % ranks == rank
         tensors: dict[str, Tensor] = {}
-        for tensor in group if own or gathered else ():  # every rank takes part, one tensor after another
+        for tensor in group if on_this_rank or gathered else ():  # every rank takes part, one tensor after another
             value = weights[tensor]
-            if own:
+            if on_this_rank:
                 tensors[tensor] = value.to("cpu", copy=True) if gathered else value
             del value
-        if own:
+        if on_this_rank:
             yield TensorFile(file, tensors, copied=bool(gathered))
 
 

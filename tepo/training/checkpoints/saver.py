@@ -63,7 +63,7 @@ class Saver:
         self.finish()
         self.step, self._written_at = step, math.inf
         scratch = self.run.scratch(step)
-        held: list[TensorFile] = []
+        pending_files: list[TensorFile] = []
         sizes, room = {}, _room(self.ranks)
         with ACTIVITY.inside("save_checkpoint"), explain_write_errors(self.run.checkpoint(step)):
             if self.rank == 0:
@@ -74,10 +74,10 @@ class Saver:
             for file in files(scratch):
                 room -= file.bytes
                 if room >= 0:
-                    held.append(file.waited_for() if over else file.copy())
+                    pending_files.append(file.waited_for() if over else file.copy())
                 else:  # no memory for a copy: the training waits
                     sizes[file.name] = file.waited_for().write(scratch)
-        self._tasks = [self._thread.submit(self._write, step, held, sizes)]
+        self._tasks = [self._thread.submit(self._write, step, pending_files, sizes)]
         if self.rank == 0:
             self._tasks.append(self._thread.submit(self._commit, step, progress))
 
@@ -142,16 +142,16 @@ class Saver:
         self._given_up.set()
         self._thread.shutdown()
         if self.rank == 0:
-            for left in self.run.unfinished():
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in self.run.unfinished():
+                shutil.rmtree(folder, ignore_errors=True)
 
     # in the thread --------------------------------------------------------------------------------------------------
-    def _write(self, step: int, held: list[TensorFile], sizes: dict[str, int]) -> None:
+    def _write(self, step: int, pending_files: list[TensorFile], sizes: dict[str, int]) -> None:
         scratch = self.run.scratch(step)
         with explain_write_errors(self.run.checkpoint(step)):
             digests = {name: file_digest(scratch / name) for name in sizes}
-            while held:  # each is freed when it is written
-                file = held.pop(0)
+            while pending_files:  # each is freed when it is written
+                file = pending_files.pop(0)
                 sizes[file.name], digests[file.name] = file.write(scratch), file.digest(scratch)
             write_json(scratch / _NOTE.format(self.rank), {"files": sizes, "sha256": digests})
 
@@ -178,16 +178,16 @@ class Saver:
             self._written_at = time.monotonic()
             saved = self.run.checkpoints()
             newest = saved[-_KEPT:]
-            best = {one.step for step in newest if (one := self.run.best_up_to(step))}
+            best = {best_step.step for step in newest if (best_step := self.run.best_up_to(step))}
             for old in (step for step in saved if step not in {*newest, *best}):
                 remove_folder(self.run.checkpoint(old))
 
 
 def _room(ranks: int) -> float:
     """Bytes of main memory for the copies of this rank."""
-    there = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
     with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             if line.startswith("MemAvailable:"):
-                return _SHARE * 1024 * int(line.split()[1]) / there
+                return _SHARE * 1024 * int(line.split()[1]) / local_ranks
     return 0.0  # unknown: the training waits

@@ -144,7 +144,7 @@ class Heartbeat:
 
     def verdict(self) -> str:
         """Say who is missing, and since when; empty as long as nobody is."""
-        who = next(filter(None, (seen.missing(SILENT) for seen in self.seen.values())), "")
+        who = next(filter(None, (peer.missing(SILENT) for peer in self.seen.values())), "")
         return who and f"{who}; a rank without a sign of life is given up after {SILENT:.0f} s"
 
     def gone(self) -> str:
@@ -153,14 +153,14 @@ class Heartbeat:
         until = time.monotonic() + 4 * EVERY
         self.look()
         while time.monotonic() < until and self.seen:
-            for seen in self.seen.values():
-                if seen.sign.ended:
-                    return f"{seen.sign.who} ended at {seen.clock}: {seen.sign.ended}"
-                if who := seen.missing(3 * EVERY):
+            for peer in self.seen.values():
+                if peer.sign.ended:
+                    return f"{peer.sign.who} ended at {peer.clock}: {peer.sign.ended}"
+                if who := peer.missing(3 * EVERY):
                     return who
             time.sleep(0.1)
             self.look()
-        return "; ".join(f"{seen.sign.who} was in {seen.sign.section}" for seen in self.seen.values())
+        return "; ".join(f"{peer.sign.who} was in {peer.sign.section}" for peer in self.seen.values())
 
     def _read(self, rank: int) -> Sign | None:
         try:

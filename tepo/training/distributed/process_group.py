@@ -68,10 +68,10 @@ def start(device: torch.device) -> "TorchComm":
             _join("nccl" if device.type == "cuda" else "gloo")
         except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            taken = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
+            port_in_use = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
             what = f"the ranks cannot find each other: {reason}"
             fix = "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT"
-            if taken:
+            if port_in_use:
                 what, fix = f"the port of rank 0 is taken: {address}", "choose another --master-port"
             raise UserError(what, where=f"rank {rank()} of {world_size()}, {address}", fix=fix) from error
         # While Python still runs: gloo's threads abort a process that ends with them.
@@ -85,15 +85,15 @@ def _join(backend: str) -> None:
     to a second group would meet the one that rank 0 is about to end."""
     global _joined
     if _meeting() not in _stores:
-        made = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+        rendezvous = next(dist.rendezvous("env://", timeout=_TIMEOUT))
         if os.environ["MASTER_PORT"] == "0":
-            os.environ["MASTER_PORT"] = str(made[0].port)
-        _stores[_meeting()] = made
+            os.environ["MASTER_PORT"] = str(rendezvous[0].port)
+        _stores[_meeting()] = rendezvous
     store, number, ranks = _stores[_meeting()]
-    own = dist.PrefixStore(f"group{_joined}", store)
+    group_store = dist.PrefixStore(f"group{_joined}", store)
     if ranks > 1:
-        _choose_interface(own, number, ranks)
-    dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
+        _choose_interface(group_store, number, ranks)
+    dist.init_process_group(backend, store=group_store, rank=number, world_size=ranks, timeout=_TIMEOUT)
     _joined += 1
 
 
@@ -107,18 +107,18 @@ def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:
 
     On the machine of the rendezvous the way there may be that loopback too: it takes the way to another's rank. What
     the user has set stays."""
-    own = _own_address(os.environ["MASTER_ADDR"])
-    store.set(f"address{number}", own)  # always: a machine where nothing is set may ask for it
+    own_address = _own_address(os.environ["MASTER_ADDR"])
+    store.set(f"address{number}", own_address)  # always: a machine where nothing is set may ask for it
     if _GLOO_INTERFACE in os.environ:
         return
-    if own == "" or ipaddress.ip_address(own).is_loopback:
+    if own_address == "" or ipaddress.ip_address(own_address).is_loopback:
         others = [store.get(f"address{other}").decode() for other in range(ranks)]
         elsewhere = [other for other in others if other and not ipaddress.ip_address(other).is_loopback]
-        own = _own_address(elsewhere[0]) if elsewhere else ""  # none: all are here, and any way will do
+        own_address = _own_address(elsewhere[0]) if elsewhere else ""  # none: all are here, and any way will do
     import psutil  # which comes with engines for several ranks
 
     for name, addresses in psutil.net_if_addrs().items():
-        if own and own in (one.address.partition("%")[0] for one in addresses):
+        if own_address and own_address in (address.address.partition("%")[0] for address in addresses):
             os.environ[_GLOO_INTERFACE] = name
 
 
@@ -149,8 +149,8 @@ def lost_ranks() -> Iterator[None]:
         signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")
         if not any(part in str(error) for part in signs):
             raise
-        found = re.search(r"Connection \w+( by peer)?|[Tt]imed out", str(error))  # in sentences about remote workers
-        reason = found[0].lower() if found else type(error).__name__
+        match = re.search(r"Connection \w+( by peer)?|[Tt]imed out", str(error))  # in sentences about remote workers
+        reason = match[0].lower() if match else type(error).__name__
         raise _lost(f"the connection to another rank broke ({reason})") from error
     signal.signal(signal.SIGTERM, before)
 
@@ -186,12 +186,12 @@ class TorchComm:
         return total.to(value.device)
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
-        own = value.detach().contiguous().to(self.device)
+        local_values = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
-        dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
+        dist.all_gather(sizes, torch.tensor([len(local_values)], device=self.device), group=self.group)
         lengths = [int(size) for size in sizes]
-        padded = own.new_zeros(max(lengths))
-        padded[: len(own)] = own
+        padded = local_values.new_zeros(max(lengths))
+        padded[: len(local_values)] = local_values
         parts = [torch.empty_like(padded) for _ in range(self.world_size)]
         dist.all_gather(parts, padded, group=self.group)
         return [part[:length].to(value.device) for part, length in zip(parts, lengths, strict=True)]

@@ -114,9 +114,9 @@ class DeepSpeedEngine:
         train = config.train
         options = optimizer_state.adamw_options(train)
         optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
-        given = settings(config, model.config.hidden_size)
+        deepspeed_settings = settings(config, model.config.hidden_size)
         with contextlib.redirect_stdout(io.StringIO()):  # stage 1 in bfloat16 prints how much memory is taken, often
-            self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=given)
+            self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=deepspeed_settings)
         self.model = cast(nn.Module, _Routed(model, self.engine))
         self.grad_clip = train.grad_clip
         self.size = sum(map(_numbers, model.parameters()))
@@ -135,10 +135,10 @@ class DeepSpeedEngine:
         if head.ds_status.name != "AVAILABLE":
             head.all_gather()
 
-    def _hold_sums(self, held: bool) -> None:
+    def _hold_sums(self, in_memory: bool) -> None:
         """Take, or give back between updates, the memory of gradients that DeepSpeed would keep while others need it:
         the sums of stage 1 in bfloat16 and of stage 3, and the bucket of stage 3, 2 GB in float32."""
-        if held == self._holds_sums:
+        if in_memory == self._holds_sums:
             return
         optimizer, buckets = self.engine.optimizer, []
         sums = list(getattr(optimizer, "fp32_groups_gradients_flat", ()))
@@ -146,11 +146,11 @@ class DeepSpeedEngine:
             buckets = [bucket.buffer for bucket in optimizer.ipg_buckets.values()]
             sums += [] if self.offload else [optimizer.grad_partitions_flat_buffer]
         for tensor in (*sums, *buckets):  # views of them stay views
-            tensor.untyped_storage().resize_(tensor.nbytes if held else 0)
-        if held:
+            tensor.untyped_storage().resize_(tensor.nbytes if in_memory else 0)
+        if in_memory:
             for tensor in sums:
                 tensor.zero_()
-        self._holds_sums = held
+        self._holds_sums = in_memory
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often: the gradients of
@@ -254,11 +254,11 @@ class DeepSpeedEngine:
         share = self._share(parameter)
         if share is None:
             return
-        own, values = piece.overlap(*share)
+        span, values = piece.overlap(*share)
         if values.numel() == 0:
             return
         state = self._own(parameter, piece.kind)
-        state[own] = values.to(state.device)
+        state[span] = values.to(state.device)
         if self.stage == 3:
             key = None if piece.kind == "master" else piece.kind
             self.engine.optimizer.set_local_hp_param(state, parameter, key)
@@ -339,9 +339,9 @@ def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Ite
     model = config.model
     check_weights(source, model.revision, model.trust_remote_code)
     shape = load_config(source, model.revision, model.trust_remote_code)
-    held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
+    anchor = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
     try:
         yield
     finally:
         unset_hf_deepspeed_config()
-        del held
+        del anchor

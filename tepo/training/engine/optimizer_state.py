@@ -53,14 +53,14 @@ class Piece:
 
 def files(pieces: Iterable[Piece], rank: int = 0) -> Iterator[TensorFile]:
     """The pieces of a rank as files of at most 4 GiB, or of one piece."""
-    held: list[Piece] = []
+    file_pieces: list[Piece] = []
     number = 0
     for piece in pieces:
-        if held and sum(other.value.nbytes for other in held) + piece.value.nbytes > _FILE_BYTES:
-            yield _file(held, rank, number)
-            held, number = [], number + 1
-        held.append(piece)
-    yield _file(held, rank, number)
+        if file_pieces and sum(other.value.nbytes for other in file_pieces) + piece.value.nbytes > _FILE_BYTES:
+            yield _file(file_pieces, rank, number)
+            file_pieces, number = [], number + 1
+        file_pieces.append(piece)
+    yield _file(file_pieces, rank, number)
 
 
 def _file(pieces: list[Piece], rank: int, number: int) -> TensorFile:
@@ -75,12 +75,12 @@ def _file(pieces: list[Piece], rank: int, number: int) -> TensorFile:
 def read(folder: Path, sizes: Mapping[str, int]) -> Iterator[Piece]:
     """All pieces, one at a time; values are read from the disk where they are used. sizes: numbers of each weight that
     trains on a master. Raises UserError when there are no pieces, and for a master that is not all there."""
-    found = sorted((folder / OPTIMISER).glob("*.safetensors"))
-    if not found:
+    paths = sorted((folder / OPTIMISER).glob("*.safetensors"))
+    if not paths:
         fix = "resume from another checkpoint, or start a new run from its weights (model.path=…)"
         raise UserError("the checkpoint has no optimiser state", where=str(folder), fix=fix)
     masters: Counter[str] = Counter()
-    for file in found:
+    for file in paths:
         with safe_open(file, framework="pt") as tensors:
             starts = json.loads((tensors.metadata() or {}).get("starts", "{}"))
             for key in tensors.keys():  # noqa: SIM118  (not a mapping)

@@ -176,8 +176,8 @@ class TorchEngine:
             state = self._optimizers[piece.name].state[master]
             if piece.kind == "master" or piece.start is not None:
                 target = master if piece.kind == "master" else state.setdefault(piece.kind, torch.zeros_like(master))
-                own, values = piece.overlap(0, target.numel())
-                target.view(-1)[own] = values.to(target.device)
+                span, values = piece.overlap(0, target.numel())
+                target.view(-1)[span] = values.to(target.device)
             else:  # a fused AdamW reads the step where the weights are; an 8-bit one takes a number of Python's
                 of_python = self.eight_bit and piece.kind == "step"
                 state[piece.kind] = int(piece.value) if of_python else piece.value.to(master.device)

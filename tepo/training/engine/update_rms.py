@@ -33,10 +33,10 @@ def squared_update(optimizer: torch.optim.AdamW, weights: Iterable[Tensor], *, s
         if weight.numel() > size:  # a part of each at a time; of large ones a sample of the parts
             parts = list(zip(*(tensor.flatten().split(size) for tensor in tensors), strict=True))
             parts = parts[::ONE_IN] if sampled else parts
-        seen = sum(new.numel() for *_, new in parts)
+        sample_size = sum(new.numel() for *_, new in parts)
         for mean, square, new in parts:
             moved = square.sqrt().mul_(slope).add_(eps).reciprocal_().mul_(mean)
             norm = torch.linalg.vector_norm(moved.add_(new, alpha=decay) if decay else moved)
-            norms.append(norm if seen == weight.numel() else norm * math.sqrt(weight.numel() / seen))
+            norms.append(norm if sample_size == weight.numel() else norm * math.sqrt(weight.numel() / sample_size))
     scale = options["lr"] / (1 - options["lr"] * decay)
     return torch.stack(norms).double().square().sum() * scale**2

@@ -45,18 +45,18 @@ class PolicyDrift:
         tokens, sequences, d, square, k3, full, mean, mean_square = all_sum(self._sums, comm).tolist()
         of_tokens = _sd(d, square, tokens)
         of_sequences = _sd(mean, mean_square, sequences)
-        found = {
+        figures = {
             "actor/realised_kl_k1": -d / tokens,
             "actor/realised_kl_k3": k3 / tokens,
             "actor/log_ratio_sd": of_tokens,
             "actor/sequence_log_ratio_sd": of_sequences,
         }
         if exact:
-            found["actor/realised_kl_reverse"] = full / tokens
+            figures["actor/realised_kl_reverse"] = full / tokens
         spread = of_sequences if clip is not None and clip.of == "sequence" else of_tokens
         if clip is not None and spread > 0:
-            found |= {f"actor/clip_{side}_over_sd": bound / spread for side, bound in clip.bounds.items()}
-        return found
+            figures |= {f"actor/clip_{side}_over_sd": bound / spread for side, bound in clip.bounds.items()}
+        return figures
 
 
 def _sd(total: float, squares: float, count: float) -> float:
@@ -130,5 +130,5 @@ class StepMetrics:
         step = time.perf_counter() - self._started
         cpu = {"perf/cpu_s": time.process_time() - self._cpu_started, "perf/cpu_core_s": self._core_cpu}
         seconds = {f"timing_s/{name}": value for name, value in self.seconds.items()}
-        taken = {f"{TAKEN}{name}": value / 2**30 for name, value in self.taken.items()}
-        return seconds | {"timing_s/step": step} | cpu | taken
+        memory_gib = {f"{TAKEN}{name}": value / 2**30 for name, value in self.taken.items()}
+        return seconds | {"timing_s/step": step} | cpu | memory_gib

@@ -122,8 +122,8 @@ def _utilisation(
     shape = Shape.of_config(config)
     passes = 2 if model.lora_rank else 3  # of frozen weights no gradient is computed
     trained = passes * shape.forward_operations(*work.trained) / (seconds["update_actor"] * peak * ranks)
-    found = {"perf/mfu/actor": trained}
+    shares = {"perf/mfu/actor": trained}
     if work.scored.tokens:
         operations = shape.forward_operations(*work.scored)
-        found["perf/mfu/actor_infer"] = operations / (seconds["old_log_prob"] * peak * ranks)
-    return found
+        shares["perf/mfu/actor_infer"] = operations / (seconds["old_log_prob"] * peak * ranks)
+    return shares

@@ -93,13 +93,13 @@ class Trackers:
             yield
         except Exception as error:  # whatever a network, a disk or a library may raise
             self._open.pop(name, None)
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
-            logging.getLogger(__name__).warning("%s", spelt(f"{name} fails and gets no more of this run: {said}"))
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            logging.getLogger(__name__).warning("%s", spelt(f"{name} fails and gets no more of this run: {reason}"))
 
 
 def track_scores(config: RunConfig, run: RunFolder, results: Iterable[Result]) -> None:
     """Give the scores of a finished run to its trackers."""
-    figures = {f"eval/{one.benchmark}/{name}": score for one in results for name, score in one.scores.items()}
+    figures = {f"eval/{result.benchmark}/{name}": score for result in results for name, score in result.scores.items()}
     rows = run.metrics()
     if figures and rows and config.tracking.to:
         trackers = Trackers(config, run, rows, rows[-1][STEP])

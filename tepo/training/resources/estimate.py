@@ -69,9 +69,9 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     train, ranks, card = config.train, gpus.ranks, gpus.card or H100
     mean, size = RESPONSE_SHARE * train.max_new_tokens, number_bytes(config.model.dtype)
     engines = max(1, ranks // chosen(config.sampler.tensor_parallel))
-    drawn = config.sampler.margin * train.prompts_per_step * train.samples_per_prompt / KEPT_SHARE
+    draws = config.sampler.margin * train.prompts_per_step * train.samples_per_prompt / KEPT_SHARE
     rollout = (1 + TAIL) * decoding(
-        config, shape, card, memory.cache, chosen(config.sampler.max_rows), drawn / engines, mean, train.max_new_tokens
+        config, shape, card, memory.cache, chosen(config.sampler.max_rows), draws / engines, mean, train.max_new_tokens
     )
     # every rank that has sequences of a group reads its prompt
     tokens = train.prompts_per_step * (train.samples_per_prompt * mean + min(train.samples_per_prompt, ranks) * PROMPT)
@@ -104,10 +104,10 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
 
 def measuring_time(config: RunConfig, shape: Shape, gpus: Gpus) -> float:
     """Seconds of measuring a run on its benchmarks, which the GPUs of a node share; responses are as in training."""
-    found = [load_benchmark(name) for name in config.data.benchmarks]
+    benchmarks = [load_benchmark(name) for name in config.data.benchmarks]
     engines = max(1, gpus.node_ranks // chosen(config.sampler.tensor_parallel))
-    count = sum(one.count * one.samples for one in found) / engines
-    limit = max((one.max_new_tokens for one in found), default=0)
+    count = sum(benchmark.count * benchmark.samples for benchmark in benchmarks) / engines
+    limit = max((benchmark.max_new_tokens for benchmark in benchmarks), default=0)
     mean = min(RESPONSE_SHARE * config.train.max_new_tokens, limit)
     start = 0.0 if sampler_backend(config.sampler.kind).shares_weights else START
     return start + (decoding(config, shape, gpus.card or H100, None, ROWS, count, mean, limit) if count else 0.0)
@@ -122,17 +122,17 @@ def decoding(
     tensor, size = chosen(config.sampler.tensor_parallel), number_bytes(config.model.dtype)
     weights, token = size * shape.parameters / tensor, size * shape.cut_cache_numbers(tensor)
     cache = max(LEFT * card.bytes - weights, 0.0) if cache is None else cache
-    held = PROMPT + mean * math.exp(SPREAD**2) / 2  # tokens of a row, over its time
+    row_tokens = PROMPT + mean * math.exp(SPREAD**2) / 2  # tokens of a row, over its time
     longest = _longest(count, mean, limit)
     if sampler_backend(config.sampler.kind).full_rows:  # batches that run to their end
         rows = max(1, min(rows, int(cache / token / longest_sequence(config))))
         longest = _longest(min(count, rows), mean, limit)
         steps = math.ceil(count / rows) * longest
     else:
-        fitting = max(1.0, min(rows, cache / (token * held)))
+        fitting = max(1.0, min(rows, cache / (token * row_tokens)))
         steps = longest + max(count - fitting, 0.0) * mean / fitting
     active = shape.layers * shape.layer_parameters + shape.head_parameters
-    reading = (steps * size * active / tensor + count * mean * held * token) / (BANDWIDTH * card.bandwidth)
+    reading = (steps * size * active / tensor + count * mean * row_tokens * token) / (BANDWIDTH * card.bandwidth)
     computing = 2 * active / (tensor * WIDE * card.operations)  # of a token
     crossing = 2 * (tensor - 1) / tensor * 4 * shape.layers * shape.hidden / (NETWORK * card.nvlink)
     host = TOKEN + (2 * shape.layers * ALL_REDUCE if tensor > 1 else 0.0)

@@ -105,22 +105,24 @@ def _reason(tried: Mapping[tuple[int, ...], _Trial], best: tuple[int, ...], plac
     """`4: 125 s a step by estimate; 1: 155 s, 2: 133 s, 8: no room`."""
     least: dict[int, _Trial] = {}
     for values, trial in tried.items():
-        known = least.get(values[place])
-        if known is None or (trial.lacks, trial.weighed) < (known.lacks, known.weighed):
+        incumbent = least.get(values[place])
+        if incumbent is None or (trial.lacks, trial.weighed) < (incumbent.lacks, incumbent.weighed):
             least[values[place]] = trial
-    own = least.pop(best[place])
-    said = f"{own.seconds:.0f} s a step by estimate" if not own.lacks else "nothing fits, and this lacks least"
-    others = (f"{value}: {'no room' if one.lacks else f'{one.seconds:.0f} s'}" for value, one in sorted(least.items()))
-    return "; ".join(filter(None, (f"{best[place]}: {said}", ", ".join(others))))
+    winner = least.pop(best[place])
+    summary = f"{winner.seconds:.0f} s a step by estimate" if not winner.lacks else "nothing fits, and this lacks least"
+    others = (
+        f"{value}: {'no room' if rival.lacks else f'{rival.seconds:.0f} s'}" for value, rival in sorted(least.items())
+    )
+    return "; ".join(filter(None, (f"{best[place]}: {summary}", ", ".join(others))))
 
 
 def lacking(config: RunConfig, shape: Shape, gpus: Gpus, found: Memory) -> Iterator[tuple[float, str]]:
     """Bytes that each part of a run lacks on its GPUs (negative: are left), with the sentence that says it."""
-    of, left = f"of {gpus.bytes / GIB:.0f}", gpus.bytes - gpus.taken - RESERVE
+    of, free_bytes = f"of {gpus.bytes / GIB:.0f}", gpus.bytes - gpus.taken - RESERVE
     sampling, host = max(found.sampling, found.syncing), max(found.host, found.load_host)
-    yield found.updating - left, f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    yield sampling - left, f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
-    yield found.loading - left, f"loading needs {found.loading / GIB:.0f} GiB {of}"
+    yield found.updating - free_bytes, f"the updates need {found.updating / GIB:.0f} GiB {of}"
+    yield sampling - free_bytes, f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
+    yield found.loading - free_bytes, f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None:
         weights = number_bytes(config.model.dtype) * shape.parameters / (config.sampler.tensor_parallel or 1)
         room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
@@ -137,18 +139,18 @@ def _rows_and_recomputation(
     if config.sampler.max_rows is None:
 
         def look(trial: RunConfig) -> tuple[float | None, float]:
-            found = memory(_with(trial, "model.gradient_checkpointing", True), shape, gpus, reference=reference)
-            return found.cache, max(found.sampling, found.syncing)
+            footprint = memory(_with(trial, "model.gradient_checkpointing", True), shape, gpus, reference=reference)
+            return footprint.cache, max(footprint.sampling, footprint.syncing)
 
         config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
     if config.model.gradient_checkpointing is None:
-        plain, said = _with(config, "model.gradient_checkpointing", False), "false: no GPU"
+        plain, reason = _with(config, "model.gradient_checkpointing", False), "false: no GPU"
         if gpus.bytes:  # only where the updates do not fit without it for sure
             room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
             fits = without <= room
-            said = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
+            reason = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
             plain = plain if fits else _with(config, "model.gradient_checkpointing", True)
-        config, why["model.gradient_checkpointing"] = plain, said
+        config, why["model.gradient_checkpointing"] = plain, reason
     return config, why
 
 
@@ -191,8 +193,8 @@ def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool =
 
     Raises UserError where that does not hold the weights and a sequence of full length.
     """
-    found = memory(config, shape, gpus, reference=reference)
-    return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
+    footprint = memory(config, shape, gpus, reference=reference)
+    return _given(config, shape, gpus, SamplerMemory(footprint.sampler, footprint.cache))
 
 
 def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
@@ -202,8 +204,8 @@ def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
     room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
 
     def look(trial: RunConfig) -> tuple[float | None, float]:
-        found = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
-        return found.cache, found.total + CONTEXT
+        sampler_memory = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
+        return sampler_memory.cache, sampler_memory.total + CONTEXT
 
     if config.sampler.max_rows is None:
         config, _ = _rows(config, shape, gpus, look)
@@ -212,16 +214,16 @@ def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
     return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
 
 
-def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) -> RunConfig:
+def _given(config: RunConfig, shape: Shape, gpus: Gpus, sampler: SamplerMemory) -> RunConfig:
     if config.sampler.memory_fraction is not None:
         return config
-    if found.cache is not None and found.cache < sequence_bytes(config, shape):
-        what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
+    if sampler.cache is not None and sampler.cache < sequence_bytes(config, shape):
+        what = f"{sampler.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
         what += " the weights, its own work and the cache of one sequence"
         fix = _PLAN
         if gpus.taken:
             what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
             fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
         raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
-    share = int(1000 * found.total / gpus.bytes) / 1000
+    share = int(1000 * sampler.total / gpus.bytes) / 1000
     return _with(config, "sampler.memory_fraction", share)

@@ -117,17 +117,17 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size)
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
-    kept = size * shape.parameters * (reference and not lora)
+    frozen_bytes = size * shape.parameters * (reference and not lora)
     if config.model.teacher:
-        kept += size * shape_of(config.model.teacher).parameters
+        frozen_bytes += size * shape_of(config.model.teacher).parameters
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
     remote, context = sampler_backend(config.sampler.kind).remote, CONTEXT + COMMUNICATORS * (gpus.ranks > 1)
     earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + context + gpus.taken, shared)
+    room = Room(gpus.bytes, engine.weights + frozen_bytes + engine.optimiser + merged + context + gpus.taken, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
         weights=engine.weights,
-        reference=kept,
+        reference=frozen_bytes,
         gradients=engine.gradients,
         optimiser=engine.optimiser,
         activations=activations + engine.gathered,
@@ -174,9 +174,9 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
     layer = tokens * (layer_bytes(shape, size) + 7 * rank * size)
     temporary = tokens * 2 * size * (shape.inner + shape.hidden)
     if config.model.gradient_checkpointing:
-        kept, work = tokens * shape.layers * shape.hidden * size, layer + temporary
+        saved_bytes, work = tokens * shape.layers * shape.hidden * size, layer + temporary
     else:
-        kept, work = shape.layers * layer, temporary
+        saved_bytes, work = shape.layers * layer, temporary
     # The output layer: three times the logits in float32 where they are small, else a tile of them; and gradients.
     whole, gradients = 4.0 * tokens * shape.vocabulary, size * (shape.head_parameters + 2 * tokens * shape.hidden)
     output = 3 * whole + gradients
@@ -185,4 +185,4 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
         output = tile * (1.5 if size == 2 else 1.0) + gradients + 4 * tokens * shape.hidden * (size == 2)
     logits = tokens * (4 + 2 * size) * shape.hidden + output  # the last norm is still there
     logits -= size * shape.head_parameters * (rank > 0)  # no gradient of the output matrix
-    return kept + max(work - logits, 0), logits
+    return saved_bytes + max(work - logits, 0), logits

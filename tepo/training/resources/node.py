@@ -41,8 +41,8 @@ def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
     moments = MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8
     masters = 4 * (size == 2 or (engine.kind == "torch" and engine.offload))
     # peft's adapters lie beside the merged model, and stay
-    kept = 3 + config.train.keep_best  # the newest two, the best one, and one that is being written
-    return RunDisk(size * (shape.parameters + adapters), (moments + masters) * trained, kept)
+    checkpoints = 3 + config.train.keep_best  # the newest two, the best one, and one that is being written
+    return RunDisk(size * (shape.parameters + adapters), (moments + masters) * trained, checkpoints)
 
 
 PROCESS = 8 * GIB  # of each rank: Python, torch, CUDA, NCCL, vLLM, its part of the grader; assumed
@@ -56,8 +56,8 @@ def node_memory(config: RunConfig, shape: Shape, gpus: Gpus) -> float:
     stage = config.engine.zero_stage or 3
     config = replace(config, engine=replace(config.engine, zero_stage=stage))
     config, _ = fill(config, shape, Gpus(gpus.ranks, gpus.node_ranks), reference=False)
-    found, here = memory(config, shape, gpus), gpus.node_ranks
+    footprint, here = memory(config, shape, gpus), gpus.node_ranks
     weights = number_bytes(config.model.dtype) * shape.parameters
     alarm = 0 if weights > ALARM or shares_weights(config) else 2 * weights * here
-    saving = found.host + alarm + run_disk(config, shape).checkpoint * here / gpus.ranks
-    return max(found.load_host, saving) + PROCESS * here
+    saving = footprint.host + alarm + run_disk(config, shape).checkpoint * here / gpus.ranks
+    return max(footprint.load_host, saving) + PROCESS * here

@@ -108,18 +108,18 @@ class Collector:
                     failures += failed if part // size < start + count else ()
                 check_failures(failures, count * size)
                 in_flight.give_up(shared.give_up(choice.end))
-        taken, end = set(choice.taken), choice.end
-        own = [
-            (part, group if part // size in taken else group.without_logprobs())
+        taken_numbers, end = set(choice.taken), choice.end
+        own_parts = [
+            (part, group if part // size in taken_numbers else group.without_logprobs())
             for part, group in in_flight.groups.items()
             if part < end * size
         ]
-        parts = sorted(self._gather(own, metrics), key=itemgetter(0))
-        drawn = [  # each put together from its parts
+        parts = sorted(self._gather(own_parts, metrics), key=itemgetter(0))
+        drawn_groups = [  # each put together from its parts
             Group.joined([group for _, group in same]) for _, same in groupby(parts, key=lambda part: part[0] // size)
         ]
-        groups = [group for group in drawn if group.prompt.number in taken]
-        rollout = Rollout(groups, drawn, choice.start + choice.added - end, self.own.names if self.own else ())
+        groups = [group for group in drawn_groups if group.prompt.number in taken_numbers]
+        rollout = Rollout(groups, drawn_groups, choice.start + choice.added - end, self.own.names if self.own else ())
         if not rollout.groups:
             raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout
@@ -127,15 +127,15 @@ class Collector:
     def _verdicts(self, in_flight: "InFlight", metrics: StepMetrics) -> list[Verdicts]:
         """Parts that any rank has graded since the last look."""
         broken: Diverged | None = None
-        own: list[Verdicts] | None
+        own_verdicts: list[Verdicts] | None
         try:
-            own = [(part, group.rewards.tolist(), group.failures) for part, group in in_flight.graded()]
+            own_verdicts = [(part, group.rewards.tolist(), group.failures) for part, group in in_flight.graded()]
         except Diverged as error:
-            own, broken = None, error
-        verdicts, asked = zip(*self._gather([(own, self.asked())], metrics), strict=True)
+            own_verdicts, broken = None, error
+        verdicts, stop_requests = zip(*self._gather([(own_verdicts, self.asked())], metrics), strict=True)
         if None in verdicts:
             raise broken or Diverged("the policy has diverged on another rank")
-        if any(asked):
+        if any(stop_requests):
             raise signals.Stopped
         return list(chain(*verdicts))
 
@@ -198,22 +198,22 @@ class InFlight:
                     (part, self.sampled.pop(part, None), responses)
                     for part, responses in self.queue.finished(self.seconds)
                 ]
-            wanted = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
-            if wanted and self.collector.engine.leads:
-                self.judged.append(self.aside.submit(self._grade, wanted))
+            parts_to_grade = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
+            if parts_to_grade and self.collector.engine.leads:
+                self.judged.append(self.aside.submit(self._grade, parts_to_grade))
         with self.metrics.time("reward"):
             wait(self.judged, 0 if self.sampled else self.seconds)
-        done = [future for future in self.judged if future.done()]
-        self.judged = [future for future in self.judged if future not in done]
-        graded = list(chain(*(future.result() for future in done)))
+        ready_futures = [future for future in self.judged if future.done()]
+        self.judged = [future for future in self.judged if future not in ready_futures]
+        graded = list(chain(*(future.result() for future in ready_futures)))
         self.groups |= graded
         return graded
 
     def give_up(self, parts: Sequence[int]) -> None:
         """Give up those parts that are at the sampler of this rank."""
-        own = [part for part in parts if self.sampled.pop(part, None)]
-        if own:
-            self.queue.drop(own)
+        own_parts = [part for part in parts if self.sampled.pop(part, None)]
+        if own_parts:
+            self.queue.drop(own_parts)
 
     def close(self) -> None:
         """Give up what is still under way."""
@@ -224,26 +224,26 @@ class InFlight:
         """Grade parts: groups with their rewards."""
         texts = self.collector.stream.decode([row for _, _, responses in ended for row in responses])
         problems = [prompt.problem for _, prompt, responses in ended for _ in responses]
-        own, groups = self.collector.own, []
-        if own is None:
+        own_rewards, groups = self.collector.own, []
+        if own_rewards is None:
             golds = [problem.answer for problem in problems]
             judged: Iterator[Any] = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
         else:
-            judged = iter(own.score(list(zip(problems, texts, strict=True))))
+            judged = iter(own_rewards.score(list(zip(problems, texts, strict=True))))
         for part, prompt, responses in ended:
-            found = list(islice(judged, len(responses)))
-            if own is None:
-                rewards = np.array([verdict.correct for verdict in found], dtype=np.float32)
-                group = Group(prompt, responses, rewards, given_up(verdict.reason for verdict in found))
+            judgements = list(islice(judged, len(responses)))
+            if own_rewards is None:
+                rewards = np.array([verdict.correct for verdict in judgements], dtype=np.float32)
+                group = Group(prompt, responses, rewards, given_up(verdict.reason for verdict in judgements))
             else:
                 group = Group(
                     prompt,
                     responses,
-                    np.array([own.mean(one.rewards) for one in found], dtype=np.float32),
-                    sum(one.given_up for one in found),
-                    named=np.array([one.rewards for one in found], dtype=np.float32),
-                    weights=own.weights,
-                    failures=tuple(one.failure for one in found if one.failure),
+                    np.array([own_rewards.mean(scored.rewards) for scored in judgements], dtype=np.float32),
+                    sum(scored.given_up for scored in judgements),
+                    named=np.array([scored.rewards for scored in judgements], dtype=np.float32),
+                    weights=own_rewards.weights,
+                    failures=tuple(scored.failure for scored in judgements if scored.failure),
                 )
             groups.append((part, self._noisy(part, group)))
         return groups

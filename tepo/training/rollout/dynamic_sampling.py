@@ -32,8 +32,8 @@ class DynamicSampling:
     block: int
     every: bool = False
     added: int = 0  # prompts drawn so far
-    seen: dict[int, set[float]] = field(default_factory=dict)  # of each prompt added, its unlike rewards …
-    graded: dict[int, int] = field(default_factory=dict)  # … of so many graded responses
+    seen: dict[int, set[float]] = field(default_factory=dict)  # the different rewards of each prompt added
+    graded: dict[int, int] = field(default_factory=dict)  # the number of its graded responses
 
     def grade(self, number: int, rewards: Sequence[float]) -> None:
         """Take the rewards of some responses to an added prompt."""
@@ -63,8 +63,8 @@ class DynamicSampling:
 
     def blocks(self) -> Iterator[range]:
         """The prompts to add now, block by block."""
-        wanted = min(self._wanted(), self.cap)
-        while self.added < wanted:
+        target = min(self._wanted(), self.cap)
+        while self.added < target:
             size = self.block if self.added else max(self.before, self.count)
             block = range(self.start + self.added, self.start + min(self.added + size, self.cap))
             self.added += len(block)

@@ -45,7 +45,7 @@ class Rollout:
         responses = np.array([len(group.responses) for group in self.drawn])
         lengths, size = np.array(self.lengths), int(responses[0])
         halvings = [size >> shift for shift in range(size.bit_length()) if size >> shift >= 2]  # n, n/2 … down to 2
-        found = {
+        figures = {
             "critic/score/mean": float((score / responses).mean()),
             **{f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean()) for k in halvings},
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
@@ -64,11 +64,11 @@ class Rollout:
         if self.drawn[0].scores is not None:  # the rewards that are trained on are noisy
             rewards = [reward for group in self.drawn for reward in group.rewards.tolist()]
             scores = [score for group in self.drawn for score in group.true_rewards]
-            found["critic/rewards/mean"] = float(np.mean(rewards))
-            found["rollout/flipped"] = float(sum(map(float.__ne__, scores, rewards)))
+            figures["critic/rewards/mean"] = float(np.mean(rewards))
+            figures["rollout/flipped"] = float(sum(map(float.__ne__, scores, rewards)))
         if self.names:
             named = [group.named.tolist() for group in self.drawn if group.named is not None]
             means = np.mean(list(chain(*named)), axis=0)
-            found |= {f"reward/{name}/mean": float(mean) for name, mean in zip(self.names, means, strict=True)}
-            found["reward/failed"] = float(sum(len(group.failures) for group in self.drawn))
-        return found
+            figures |= {f"reward/{name}/mean": float(mean) for name, mean in zip(self.names, means, strict=True)}
+            figures["reward/failed"] = float(sum(len(group.failures) for group in self.drawn))
+        return figures

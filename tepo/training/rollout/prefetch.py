@@ -65,7 +65,7 @@ class PrefetchedRollouts(Rollouts):
                 yield rollout
                 return
             self.behavior.keep()
-            done, failed = Future[Sampled](), threading.Event()
+            future, failed = Future[Sampled](), threading.Event()
 
             def never_asked() -> bool:  # to stop
                 if failed.is_set():  # before the ranks meet
@@ -75,36 +75,36 @@ class PrefetchedRollouts(Rollouts):
             def run() -> None:
                 began = time.perf_counter()
                 try:
-                    own = StepMetrics(activity=Activity())
-                    sampled = self._sample(replace(self.beside, asked=never_asked), step, last, own)
+                    background_metrics = StepMetrics(activity=Activity())
+                    sampled = self._sample(replace(self.beside, asked=never_asked), step, last, background_metrics)
                     metrics.seconds["gen_beside"] = time.perf_counter() - began
-                    done.set_result(sampled)
+                    future.set_result(sampled)
                 except BaseException as error:  # the other thread raises it
-                    done.set_exception(error)
+                    future.set_exception(error)
 
             threading.Thread(target=run, daemon=True, name="sampling ahead").start()
             try:
                 yield rollout
             except (Diverged, EarlyStop):
-                _await(done, step, metrics)
+                _await(future, step, metrics)
                 raise
             except BaseException:
                 failed.set()
-                wait([done], _GIVE_UP)
+                wait([future], _GIVE_UP)
                 raise
-            if sampled := _await(done, step, metrics):
+            if sampled := _await(future, step, metrics):
                 with self.behavior.back():
                     self._score(sampled, metrics)
 
 
-def _await(done: "Future[Sampled]", step: int, metrics: StepMetrics) -> Sampled:
+def _await(future: "Future[Sampled]", step: int, metrics: StepMetrics) -> Sampled:
     """Wait for the thread's end. Raises what ended it."""
     before = metrics.seconds.get("gen", 0.0)
-    while not done.done():
+    while not future.done():
         with metrics.time("gen"):
-            wait([done], _LOOK)
+            wait([future], _LOOK)
     try:
-        sampled = done.result()
+        sampled = future.result()
     except Diverged as error:  # it sampled with the weights after the step before
         raise diverged(error, step - 1) from error
     waited = metrics.seconds.get("gen", 0.0) - before
@@ -127,8 +127,8 @@ class BehaviorWeights:
         if not self._kept:
             pinned = torch.cuda.is_available()
             self._kept = [torch.empty_like(value, device="cpu", pin_memory=pinned) for value in live]
-        for kept, value in zip(self._kept, live, strict=True):
-            kept.copy_(value)
+        for buffer, value in zip(self._kept, live, strict=True):
+            buffer.copy_(value)
 
     @contextlib.contextmanager
     def back(self) -> Iterator[None]:
@@ -148,11 +148,11 @@ class BehaviorWeights:
         gathered = [parameter for parameter, status in states if status is not None and status.name == "AVAILABLE"]
         for parameter in gathered:  # which ZeRO-3 has put together on this rank
             parameter.partition()  # type: ignore[attr-defined]
-        for parameter, kept in zip(self.parameters, self._kept, strict=True):
+        for parameter, buffer in zip(self.parameters, self._kept, strict=True):
             live = _held(parameter)
             now = live.clone()
-            live.copy_(kept)
-            kept.copy_(now)
+            live.copy_(buffer)
+            buffer.copy_(now)
         for parameter in gathered:
             parameter.all_gather()  # type: ignore[attr-defined]
 

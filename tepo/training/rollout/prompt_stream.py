@@ -42,8 +42,8 @@ class PromptStream:
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
-            own = config.data.prompt not in PROMPTS
-            where = f"data={config.data.name}, data.prompt={'your own' if own else config.data.prompt}"
+            own_prompt = config.data.prompt not in PROMPTS
+            where = f"data={config.data.name}, data.prompt={'your own' if own_prompt else config.data.prompt}"
             fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
             raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
@@ -60,8 +60,8 @@ class PromptStream:
         longest = max(len(ids) for _, ids in self.items)
         if longest + self.new_tokens > positions:
             what = f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
-            left = positions - longest
-            fix = (f"train.max_new_tokens={left}, or " if left > 0 else "") + "a lower train.max_prompt_tokens"
+            room = positions - longest
+            fix = (f"train.max_new_tokens={room}, or " if room > 0 else "") + "a lower train.max_prompt_tokens"
             raise UserError(f"{what}{positions:,} positions", where=str(self.tokenizer.name_or_path), fix=fix)
 
     def take(self, start: int, count: int) -> list[Prompt]:
@@ -108,24 +108,24 @@ def training_problems(config: RunConfig) -> list[Problem]:
 def show_first_prompt(stream: PromptStream, *, tokens: bool = False) -> str:
     """Lines that begin with `| `, control tokens in « »; tokens: beneath them a line for each token with its id."""
     (first,) = stream.take(0, 1)
-    given = first.tokens, stream.tokenizer, stream.asked.controls
+    arguments = first.tokens, stream.tokenizer, stream.asked.controls
     noted = ", control tokens in « »" if set(first.tokens) & stream.asked.controls.keys() else ""
     lines = [f"first prompt ({first.problem.id}), {counted(len(first.tokens), 'token')}{noted}:"]
-    lines += [f"| {line}" for line in marked(*given).split("\n")]
-    return spelt("\n".join([*lines, *(listed(*given) if tokens else [])]))
+    lines += [f"| {line}" for line in marked(*arguments).split("\n")]
+    return spelt("\n".join([*lines, *(listed(*arguments) if tokens else [])]))
 
 
 def keep_first_prompt(stream: PromptStream, folder: RunFolder) -> None:
     """Store and show the first prompt, once. Raises RunFailed where the run began with another one."""
     (first,), file = stream.take(0, 1), folder.prompt_file
-    given = {"tokens": first.tokens, "stop": list(stream.stop)}
+    identity = {"tokens": first.tokens, "stop": list(stream.stop)}
     if not file.exists():
         sys.stderr.write(f"{show_first_prompt(stream)}\n")
         text = spelt(marked(first.tokens, stream.tokenizer, stream.asked.controls))
-        write_json(file, {"problem": spelt(first.problem.id), "text": text, **given})
+        write_json(file, {"problem": spelt(first.problem.id), "text": text, **identity})
         return
     try:
-        same = given.items() <= parse_json(file.read_bytes()).items()
+        same = identity.items() <= parse_json(file.read_bytes()).items()
     except (ValueError, AttributeError):
         same = False
     if not same:

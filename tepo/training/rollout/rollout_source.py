@@ -22,9 +22,10 @@ class Rollouts:
 
     With `train.staleness` = k, a step draws what the step k later trains.
 
-    ahead: how many steps later the last rollout is that is drawn before a step is trained.
-    waiting: rollouts that are drawn, in the order of their steps. prompts: drawn so far. consumed: those of the last
-    rollout. rewards: mean reward of each step so far. early_stop: why no more is drawn; what waits is trained first.
+    ahead: k, the number of rollouts drawn beyond the step that is trained.
+    waiting: the rollouts drawn and not yet trained, in the order of their steps.
+    prompts: number drawn so far. consumed: those of the last rollout. rewards: mean reward of each step so far.
+    early_stop: why no more is drawn; what waits is trained first.
     """
 
     def __init__(self, collector: Collector, updater: Updater, device: torch.device, start: Progress):

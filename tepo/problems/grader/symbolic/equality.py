@@ -161,10 +161,10 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
     points as far out as the numbers written."""
     both = sympy.Tuple(left, right)
     rounded, steep, integers = both.has(*_ROUNDING), both.has(*_STEEP), both.has(*_INTEGER_FUNCTIONS)
-    kept = _REALS if all(symbol.name in _REALS for symbol in symbols) else _REALS_BESIDE
+    real_names = _REALS if all(symbol.name in _REALS for symbol in symbols) else _REALS_BESIDE
     powers = [power for power in both.atoms(sympy.Pow) if power.base.is_number and power.base.is_negative]
     integers = integers or any(power.exp.free_symbols for power in powers)
-    reals = {symbol for symbol in symbols if not integers and (not rounded or symbol.name in kept)}
+    reals = {symbol for symbol in symbols if not integers and (not rounded or symbol.name in real_names)}
 
     def at(row: int, scale: int = 1, *, negative: bool = False, whole: bool = False) -> Point:
         """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole
@@ -354,8 +354,8 @@ class Judge:
 
     def _near(self, gold: str, left: sympy.Expr, answer: str, right: sympy.Expr) -> bool:
         """A decimal that rounds the other side, or constants within the tolerances."""
-        written, given = parse_number(gold), parse_number(answer)
-        decimal = bool(written and written.ulp) or bool(given and given.ulp)
+        gold_number, answer_number = parse_number(gold), parse_number(answer)
+        decimal = bool(gold_number and gold_number.ulp) or bool(answer_number and answer_number.ulp)
         if not decimal and not self._relative and not self._absolute:
             return False
         mine, theirs = as_fraction(left), as_fraction(right)
@@ -364,18 +364,18 @@ class Judge:
         difference = abs(mine - theirs)
         if difference <= self._relative * abs(mine) or difference <= self._absolute:
             return True
-        if written and written.ulp and written.rounds(theirs, GOLD_DIGITS):
+        if gold_number and gold_number.ulp and gold_number.rounds(theirs, GOLD_DIGITS):
             return True
-        return bool(given and given.ulp and given.rounds(mine, ANSWER_DIGITS))
+        return bool(answer_number and answer_number.ulp and answer_number.rounds(mine, ANSWER_DIGITS))
 
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
         r"""\log without a base is the decimal logarithm to the parser;
         read it as the natural one as well, on both sides."""
-        natural, given = (
+        natural_gold, natural_answer = (
             text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_")
             for text in (gold, answer)
         )
-        left, right = unpaid(to_sympy, natural), to_sympy(given)
+        left, right = unpaid(to_sympy, natural_gold), to_sympy(natural_answer)
         read = left is not None and right is not None and is_scalar(left) and is_scalar(right)
         return read and bool(self._scalars(gold, left, answer, right))
 

@@ -74,8 +74,8 @@ def printed_gains(table: str = "table1", model: str = "Qwen2.5-7B") -> str:
     rows = [row for row in load_table(table) if row.model == model and row.kind == "row" and row.method != "base"]
     baseline = next(row for row in rows if row.method == "grpo_dapo")
     gains = {row.label.removeprefix("w. "): row.average - baseline.average for row in rows if row is not baseline}
-    said = ", ".join(f"{name} {gain:+.2f}" for name, gain in sorted(gains.items(), key=lambda one: -one[1]))
-    return f"the paper's own gains over {baseline.label.removeprefix('w. ')} (Table {table[-1]}, {model}): {said}"
+    gains_text = ", ".join(f"{name} {gain:+.2f}" for name, gain in sorted(gains.items(), key=lambda pair: -pair[1]))
+    return f"the paper's own gains over {baseline.label.removeprefix('w. ')} (Table {table[-1]}, {model}): {gains_text}"
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def reference_row(key: RowKey) -> PaperRow:
     """
     rows = [row for row in load_table(key.table) if row.kind == key.kind]
     for field in ("model", "method", "panel", "steps", "seed"):
-        wanted = getattr(key, field)
-        if wanted is None:
+        choice = getattr(key, field)
+        if choice is None:
             continue
-        matching = [row for row in rows if getattr(row, field) == str(wanted)]
+        matching = [row for row in rows if getattr(row, field) == str(choice)]
         if not matching:
             raise unknown_name(
                 f"{field} of {key.table}",
-                str(wanted),
+                str(choice),
                 {getattr(row, field) or "(none)" for row in rows},
                 where=f"reference row {key.table}/{key.model}/{key.method}",
             )

@@ -67,9 +67,8 @@ def show_price(
         if one_core:
             say(count(units))
         return
-    known_costs = [
-        cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
-    ]  # others cost something else
+    # others cost something else
+    known_costs = [cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)]
     new = unpriced(todo, known_costs)
     if new and not one_core:  # a probe would load the model
         name = new[0].config.data.name

@@ -21,9 +21,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, keep_categ
     chosen_parts = [part for part in parts if columns is None or part.path_in_schema.partition(".")[0] in columns]
     _check(sum(part.total_uncompressed_size for part in chosen_parts), sum(part.num_values for part in chosen_parts))
     texts = [field.name for field in metadata.schema.to_arrow_schema() if pa.types.is_string(field.type)]
-    with pq.ParquetFile(
-        path, read_dictionary=texts, page_checksum_verification=True
-    ) as file:  # each text once, as the file has it
+    # a dictionary holds each text once, as the file has it
+    with pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
         table = file.read(columns)
     _check(sum(map(_written_out, table.itercolumns())), 0)
     for index, name in enumerate(() if keep_categories else table.column_names):

@@ -132,10 +132,8 @@ def _wrapped(requests: Sequence[str], prompt: str, wrap: str, chat: ChatTemplate
 def _check_ends(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[int, str], *, chat: bool) -> None:
     """Raise UserError for a tokenizer that closes a prompt, and for a prompt at whose end there is nothing to go on
     with."""
-    where, plain_tokens = (
-        str(tokenizer.name_or_path),
-        [] if chat else tokenizer([text], add_special_tokens=False)["input_ids"][0],
-    )
+    where = str(tokenizer.name_or_path)
+    plain_tokens = [] if chat else tokenizer([text], add_special_tokens=False)["input_ids"][0]
     if plain_tokens and list(tokens[-len(plain_tokens) :]) != list(plain_tokens):
         what = f"the model's tokenizer appends {tokenizer.convert_ids_to_tokens(tokens[-1])} to a prompt"
         fix = "add_eos_token: false in tokenizer_config.json, or take it out of the post_processor in tokenizer.json"

@@ -222,8 +222,8 @@ def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], 
         try:
             cells = next(reader, None)
         except csv.Error:
-            beginning = _lines_of(start, reader.line_num)
-            what = f"{beginning}: a quotation mark opens a field and closes inside it, or never"
+            place = _lines_of(start, reader.line_num)
+            what = f"{place}: a quotation mark opens a field and closes inside it, or never"
             raise UserError(what, fix=_QUOTING) from None
         if cells is None:
             break
@@ -248,8 +248,8 @@ def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], 
             rows.append({name: cell for name, cell in zip(names, cells, strict=True) if name})
     if ragged:
         more = [f"{len(ragged) - _NAMED} more"] if len(ragged) > _NAMED else []
-        beginning = f"{counted(len(names), 'column')} in the header (separated by {_SEPARATORS[separator]}), but "
-        raise UserError(beginning + listed([*ragged[:_NAMED], *more]), fix=_QUOTING)
+        header = f"{counted(len(names), 'column')} in the header (separated by {_SEPARATORS[separator]}), but "
+        raise UserError(header + listed([*ragged[:_NAMED], *more]), fix=_QUOTING)
     if bare and spanning:
         what = f"{bare[0]} has a quotation mark in a field that is not in quotation marks"
         raise UserError(f"{what}, so that those of {spanning[0]} may be text, too", fix=_QUOTING)

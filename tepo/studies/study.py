@@ -156,7 +156,7 @@ class Study:
         return asked or USUAL
 
     def scale(self, name: str) -> Scale:
-        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises
+        """The settings written for a scale, else those that its file makes of another (`scale_studies`). Raises
         UserError for a scale that is not there, and for one that the study cannot be taken at. A registered claim has
         one scale."""
         if name in self.scales or self.registered:

@@ -29,6 +29,8 @@ from typing import Any
 
 from tepo.launch import forkserver
 
+HANGS = 1800  # seconds after which a command hangs: a slow or busy machine never comes near
+
 _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert"])
 
@@ -99,7 +101,7 @@ class Started:
         os.kill(self.pid, signal.SIGKILL)
         self._process.join()
 
-    def end(self, seconds: float = 600, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
+    def end(self, seconds: float = HANGS, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
         """Wait for the end with this exit code (None: any), and return what was printed."""
         self._process.join(seconds)
         if self._process.exitcode is None:
@@ -129,7 +131,7 @@ def alone(*words: str | Path, code: int = 0, **environment: str) -> "subprocess.
 
 
 def python(
-    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = 600, **environment: str
+    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = HANGS, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run an interpreter to its end, which must have this exit code (None: any)."""
     command = [sys.executable, *map(str, words)]
@@ -172,7 +174,7 @@ class Terminal:
         self.process = subprocess.Popen(command, **where, preexec_fn=take)
         os.close(theirs)
 
-    def wait_for(self, text: str, seconds: float = 240) -> str:
+    def wait_for(self, text: str, seconds: float = HANGS) -> str:
         """What was printed up to a text, since the last call."""
         end = time.monotonic() + seconds
         while text not in self.printed:
@@ -185,7 +187,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
-    def leave(self, key: str, seconds: float = 240) -> int:
+    def leave(self, key: str, seconds: float = HANGS) -> int:
         """Press a key until the command has ended, as a person does: Python's `input` misses a Ctrl-C that comes after
         it has written its prompt and before it waits for keys. Returns the exit code."""
         end = time.monotonic() + seconds
@@ -209,7 +211,7 @@ def ranks(name: str, *words: str | Path) -> list[Started]:
     return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 
-def until(happened: Callable[[], Any], process: Started, seconds: float = 300) -> None:
+def until(happened: Callable[[], Any], process: Started, seconds: float = HANGS) -> None:
     """Wait until something has happened, or the process has ended."""
     limit = time.monotonic() + seconds
     while not happened() and process.poll() is None and time.monotonic() < limit:

@@ -55,7 +55,7 @@ def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
         until(run.checkpoints, both[0])
         filler = fill(store)
-        for done in [one.end(200, code=1) for one in both]:
+        for done in [one.end(code=1) for one in both]:
             assert "the disk is full" in done.stderr
             assert "Traceback" not in done.stderr
         assert 0 < run.checkpoints()[-1] < STEPS
@@ -64,7 +64,7 @@ def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -
         filler.unlink()
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
         for one in both:
-            one.end(200)
+            one.end()
         assert run.checkpoints() == [STEPS]
 
 

@@ -65,7 +65,7 @@ def test_a_run_leaves_nothing_in_memory(
     torchcodec: str, sampler: tuple[str, ...], engines: tuple[tuple[str, ...], ...], tmp_path: Path
 ) -> None:
     runs = [[*ONE, *sampler, *engine, f"store={tmp_path / str(place)}"] for place, engine in enumerate(engines)]
-    ended = program("tests.integration.test_left_in_memory", torchcodec, json.dumps(runs)).end(300)
+    ended = program("tests.integration.test_left_in_memory", torchcodec, json.dumps(runs)).end()
     lines = [line for line in ended.stdout.splitlines() if line.startswith(("[]", '["'))]  # not DeepSpeed's
     assert lines == ["[]"] * len(runs)
 

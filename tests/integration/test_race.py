@@ -46,7 +46,7 @@ def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):  # it ended with the one that was killed before it
                 os.kill(pid, signal.SIGKILL)
     codes = (-signal.SIGKILL, 0, 0, 0)
-    ended = [process.end(500, code) for process, code in zip(processes, codes, strict=True)]
+    ended = [process.end(code=code) for process, code in zip(processes, codes, strict=True)]
     assert len({each.stdout for each in ended[1:]}) == 1
     runs = [RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.json")]
     assert len(runs) == 3

@@ -34,7 +34,7 @@ def said(folder: Path) -> list[dict]:
     model.save_pretrained(folder / "model")
     load_policy("package:laptop").tokenizer.save_pretrained(folder / "model")
     for rank in ranks("tests.integration.sharded_run", folder / "model", folder):
-        rank.end(300)
+        rank.end()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 

@@ -33,7 +33,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "two")}
     started = [program("tests.integration.shared_engine_run", folders["one"], "1")]
     for rank in (*started, *ranks("tests.integration.shared_engine_run", folders["two"], "2")):
-        rank.end(300)
+        rank.end()
     return {name: [torch.load(file) for file in sorted(folder.glob("*.pt"))] for name, folder in folders.items()}
 
 
@@ -108,7 +108,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunConfig]:
             patch.setenv(name, value)
         patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
         for rank in ranks("tests.integration.runs_in_turn", json.dumps([*words[:2], [*words[2], MEASURED]])):
-            rank.end(500)
+            rank.end()
     return [compose(each) for each in words]
 
 

@@ -200,7 +200,7 @@ def test_every_setting_named_exists(tmp_path):
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
     for rank in ranks("tests.integration.trl_run", tmp_path):
-        rank.end(900)
+        rank.end()
     for row in ("tepo", "gtpo", "clip_cov"):
         one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
         two = torch.load(tmp_path / f"{row}.pt")

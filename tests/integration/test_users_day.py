@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tepo.objectives.check import CHECKS
+from tests.integration.commands import HANGS
 from tests.integration.own_model import save_family, word_problems
 from tests.unit.training.small import write
 
@@ -109,7 +110,7 @@ class User:
 
     def python(self, *words: str) -> str:
         """What an interpreter of its own prints."""
-        done = subprocess.run([sys.executable, *words], **self.where, capture_output=True, timeout=300, check=False)
+        done = subprocess.run([sys.executable, *words], **self.where, capture_output=True, timeout=HANGS, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -270,7 +270,7 @@ def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     jobs += [[*SMALL, *WORDS, server, f"store={tmp_path / 'turn'}", IN_TURN]]
     program(PROGRAM, json.dumps(jobs[:1]), own_signal=second).end(code=-signal.SIGKILL)
     assert not run.finished()
-    program(PROGRAM, json.dumps(jobs)).end(300)
+    program(PROGRAM, json.dumps(jobs)).end()
     assert trained(tmp_path / "beside", server) == trained(tmp_path / "turn", server)
 
     rows = run.metrics()
@@ -290,5 +290,5 @@ def test_two_ranks_that_draw_beside_their_updates_train_as_in_turn(served, tmp_p
     words = (server, "engine=deepspeed", "engine.zero_stage=3")
     beside, turn = ([*SMALL, *WORDS, *words, f"store={tmp_path / name}"] for name in ("beside", "turn"))
     for rank in ranks(PROGRAM, json.dumps([beside, [*turn, IN_TURN]])):
-        rank.end(300)
+        rank.end()
     assert trained(tmp_path / "beside", *words) == trained(tmp_path / "turn", *words)

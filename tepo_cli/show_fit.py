@@ -85,7 +85,7 @@ def show_fits(
     alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
-        if unit.row.objective is not None:
+        if not unit.row.base:
             unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
     points = [list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()]
@@ -219,7 +219,7 @@ def _say_assumed(card: str | None, *, verbose: bool) -> None:
 
 def show_disk(units: Sequence[Unit]) -> None:
     """A line for each model and size of checkpoint, and one for all."""
-    trained = [unit.config for unit in unique(units) if unit.row.objective is not None]
+    trained = [unit.config for unit in unique(units) if not unit.row.base]
     for (name, run), count in Counter((config.model.name, run_disk(config)) for config in trained).items():
         say_wrapped(
             f"disk, {name}: {_gb(run.peak)} for a run while it trains ({run.checkpoints} checkpoints of "

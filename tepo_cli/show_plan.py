@@ -29,7 +29,7 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):
-            seed = "–" if unit.row.objective is None else str(unit.seed)
+            seed = "–" if unit.row.base else str(unit.seed)
             lines.setdefault((unit.label,) if rows else (unit.label, seed, unit.id), []).append(unit)
         heads, table_rows = ("seeds",) if rows else ("seed", "run"), []
         for names, alike in lines.items():
@@ -44,7 +44,7 @@ def _to_do(units: Iterable[Unit]) -> list[str]:
     for unit in units:
         done_state = "recorded" if unit.recorded else "done"
         to_train = done_state if unit.trained() else counted(unit.config.train.steps, "step")
-        train["–" if unit.row.objective is None else to_train] += 1
+        train["–" if unit.row.base else to_train] += 1
         lacking = "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
         measure[done_state if unit.to_measure() == 0 else lacking] += 1
     return [

@@ -159,7 +159,7 @@ def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str]
     """Runs behind each cell (part of the block, row and value): seed, id, and whether it ended early."""
     cells: dict[tuple[str, str, str], list[tuple[int, str, bool]]] = {}
     for unit in units:
-        if unit.row.objective is not None and (point := unit.row.setting.point):
+        if not unit.row.base and (point := unit.row.setting.point):
             ending = str(facts.of(unit.id).ending or "")
             failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
             key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
@@ -188,7 +188,7 @@ def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
     setting too where there are several."""
     labelled_units = zip(_labels(units), units, strict=True)
-    trained = {(label, unit.seed): unit for label, unit in labelled_units if unit.row.objective is not None}
+    trained = {(label, unit.seed): unit for label, unit in labelled_units if not unit.row.base}
     runs = pd.DataFrame(
         [(label, seed, unit.id, bool(facts.of(unit.id).ending)) for (label, seed), unit in trained.items()],
         columns=["method", "seed", "run", "ended"],

@@ -47,7 +47,7 @@ def render_all(
     registered = [units for study, units in planned if study.registered]
     batches = {study.batch for study, _ in planned}
     distinct = unique(unit for _, units in planned for unit in units)
-    trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
+    trained = [unit for unit in distinct if not unit.row.base and facts.of(unit.id).trained]
     studies, tables = [], []
     if registered:
         claims = load_claims(files=set(map(file_of, batches))).claims
@@ -110,7 +110,7 @@ def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart
         return methods([(name, None, load_row(name)) for name in named])[:_SHOWN]
     first: dict[str, Unit] = {}
     for unit in units:
-        if unit.row.objective is not None:
+        if not unit.row.base:
             first.setdefault(unit.row_label, unit)
     return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in first.items()])[:_SHOWN]
 
@@ -154,7 +154,7 @@ def head_of(planned: Planned, facts: Facts) -> PageHead:
     """Words of the first screen on studies and their runs."""
     few = [(study, part) for study, part in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
-    trained = [unit for unit in units if unit.row.objective is not None]
+    trained = [unit for unit in units if not unit.row.base]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
     scales = scales_text(planned)
     return PageHead(
@@ -221,10 +221,10 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"
-    if seeds := {unit.seed for unit in units if unit.row.objective is not None}:
+    if seeds := {unit.seed for unit in units if not unit.row.base}:
         numbers = ranges(seeds)
         under = counted(len(seeds), "seed") if numbers.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {numbers}"
-        steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
+        steps = sorted({unit.config.train.steps for unit in units if not unit.row.base})
         length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         what = f"trained by RL on {data} for {length} steps with {under}"
     measured_count = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
@@ -291,6 +291,6 @@ def _samples(units: Sequence[Unit]) -> list[RunSamples]:
             for problem in benchmark_problems
             for response in problem.answers
         )
-        label = unit.label if unit.row.objective is None else f"{unit.label}, seed {unit.seed}"
+        label = unit.label if unit.row.base else f"{unit.label}, seed {unit.seed}"
         samples[index] = RunSamples(unit.id, label, problems)
     return [samples[index] for index in sorted(samples)]

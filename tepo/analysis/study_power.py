@@ -74,7 +74,7 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
             if study.baseline is None or study.baseline not in rows:
                 continue
             baseline = rows.pop(study.baseline)
-            trained = {row_key(row[0]): row for row in rows.values() if row[0].row.objective is not None}
+            trained = {row_key(row[0]): row for row in rows.values() if not row[0].row.base}
             seeds = max([seeds, *map(len, trained.values())])
             for difference in _measured(baseline, list(trained.values()), family, facts):
                 measured.setdefault(tuple(sorted((_ids(trained[difference.label]), _ids(baseline)))), difference)

@@ -137,7 +137,7 @@ def _row_spec(key: str, units: Sequence[Unit], facts: Facts, several_models: boo
 def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes on how the rows were made, and on what a reader must know of their verdicts."""
     steps = sorted({unit.config.train.steps for unit in units})
-    seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
+    seeds = sorted({unit.seed for unit in units if not unit.row.base})
     trained = (
         f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
         f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
@@ -164,7 +164,7 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
         notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {names}. {fix}")
     elif len(revisions) > 1:
         notes.append(f"Judged by {_revisions(revisions)} of the grader, which agree on generated problems.")
-    rows = {unit.row.label: unit.row.objective for unit in units if unit.row.objective is not None}
+    rows = {unit.row.label: unit.row.objective for unit in units if unit.row.objective}
     departures = [
         f"{label} departs from its paper: {text}."
         for label, name in rows.items()
@@ -187,7 +187,7 @@ def fill_command(study: Study, units: Sequence[Unit]) -> str:
     """`tepo ablate …` with what the units were planned with: scale, seeds, store and overrides."""
     first, store, scale = units[0], units[0].folder.parent, scale_of(units)
     words = ["tepo", "ablate", study.name.replace("_", "-"), "--scale", scale]
-    seeds = tuple(dict.fromkeys(unit.seed for unit in units if unit.row.objective is not None and not unit.tuning))
+    seeds = tuple(dict.fromkeys(unit.seed for unit in units if not unit.row.base and not unit.tuning))
     if seeds and set(seeds) != set(study.scale(scale).seeds):
         words += ["--seeds", ",".join(map(str, seeds))]
     if store != _STORE:

@@ -51,7 +51,7 @@ def same_twice(failures: Sequence[Failure]) -> bool:
 def command(unit: Unit, measure: bool = True) -> list[str]:
     """The command line that trains and measures a unit, or only trains it; a person can type it too."""
     store = ("--store", str(unit.folder.parent))
-    if unit.row.objective is None:
+    if unit.row.base:
         model = f"--model={shlex.join(['base', *unit.as_typed()])}"
         return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, model)
     what = ["train", "--validate" if unit.tuning else "--evaluate"][: 1 + measure]
@@ -121,7 +121,7 @@ def why(unit: Unit, outcome: str) -> str:
     """The reason that a unit is not done though its process has ended; `outcome` where its log says nothing."""
     with contextlib.suppress(UserError):  # then the log says it too
         config = compose(unit.overrides)
-        now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)
+        now = RunFolder.of_base(config) if unit.row.base else RunFolder.of(config)
         if now.path.name != unit.id:
             return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
     if not unit.in_store.log.exists():

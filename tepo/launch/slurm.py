@@ -107,7 +107,7 @@ def run_slurm(
         log, run = str(unit.in_store.log.absolute()), str(unit.folder.absolute())
         words, alone = command(unit), list[str]()
         if options.nodes > 1:  # measured on the first node alone
-            trains = unit.row.objective is not None and not unit.trained()
+            trains = not unit.row.base and not unit.trained()
             words, alone = command(unit, measure=False) if trains else [], words
         jobs.append(asdict(SlurmJob(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)

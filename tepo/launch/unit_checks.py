@@ -101,7 +101,7 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
 
 def _trained_rows(todo: Sequence[Unit]) -> list[Unit]:
     """A unit of each row that is trained."""
-    return list({(unit.label, unit.model): unit for unit in todo if unit.row.objective is not None}.values())
+    return list({(unit.label, unit.model): unit for unit in todo if not unit.row.base}.values())
 
 
 @contextmanager

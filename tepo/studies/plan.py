@@ -63,12 +63,12 @@ class Unit:
     @property
     def title(self) -> str:
         """The label with the seed; a base has none."""
-        return self.label if self.row.objective is None else f"{self.label} seed {self.seed}"
+        return self.label if self.row.base else f"{self.label} seed {self.seed}"
 
     @property
     def outcome(self) -> str:
         """How far the run is, of a base whether it is measured."""
-        if self.row.objective is None:
+        if self.row.base:
             return "not measured" if self.missing_benchmarks() else "measured"
         return self.in_store.outcome()
 
@@ -128,10 +128,10 @@ class Unit:
     @property
     def steps(self) -> int:
         """Steps that it trains, none of a base."""
-        return 0 if self.row.objective is None else self.config.train.steps
+        return 0 if self.row.base else self.config.train.steps
 
     def trained(self) -> bool:
-        return self.row.objective is None or self.recorded or self.in_store.finished()
+        return self.row.base or self.recorded or self.in_store.finished()
 
     @property
     def benchmarks(self) -> list[str]:
@@ -189,7 +189,7 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
                 *row.words(scale, model),
                 *extra,
             )
-            recipes[model, row.name] = words if row.objective is None else (f"objective={row.objective}", *words)
+            recipes[model, row.name] = words if row.base else (f"objective={row.objective}", *words)
     return recipes
 
 
@@ -209,7 +209,7 @@ def make_plan(
             raise UserError(error.what, where=where, fix=error.fix) from None
 
     def seeds_of(row: StudyRow) -> Sequence[int]:
-        if row.objective is None:
+        if row.base:
             return (0,)
         return tune.seeds_of(row.setting) if tune else report_seeds
 
@@ -236,7 +236,7 @@ def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store:
     """A unit of a row. on_record: from the base on record, whatever lies here under its name."""
     recipe_config, recipe = composed(words, on_record)
     config = replace(recipe_config, store=str(store), seed=seed)
-    run = RunFolder.of_base(config, on_record) if row.objective is None else RunFolder(store / run_id(config, recipe))
+    run = RunFolder.of_base(config, on_record) if row.base else RunFolder(store / run_id(config, recipe))
     return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path, recorded_base=on_record)
 
 

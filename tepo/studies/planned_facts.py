@@ -120,7 +120,7 @@ def _facts(planned: Planned, records: "Records | None") -> Facts:
     for unit in (unit for _, units in planned for unit in units):
         of_run.setdefault(unit.id, []).append(unit)
     for id, alike in of_run.items():
-        run, base = alike[0].in_store, alike[0].row.objective is None
+        run, base = alike[0].in_store, alike[0].row.base
         benchmarks = list(dict.fromkeys(name for unit in alike if not unit.recorded for name in unit.benchmarks))
         for name in benchmarks:
             if (answers := run.right_answers(name)) and (result := run.result(name)):
@@ -235,7 +235,7 @@ class Records:
         more = {
             key: [unit for unit in under_seeds(row[0], row[0].row, sorted(known_seeds)) if unit.id in self.by_run]
             for key, row in rows.items()
-            if not row[0].tuning and row[0].row.objective is not None
+            if not row[0].tuning and not row[0].row.base
         }
         self.read(unit.id for part in (units, *more.values()) for unit in part)
         more = {

@@ -100,7 +100,7 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
         for unit in part if study.registered else ():
             check_registered(claims[study.name], unit.id, unit.in_store.sessions(()))
     for unit in (unit for _, part in done for unit in part):
-        if unit.row.objective is not None:
+        if not unit.row.base:
             check_contents(unit.in_store)
     # a lock of its own: `write_frames` takes the folder's
     with exclusive(folder.with_name(f"{folder.name}.write")) if any(part for _, part in done) else nullcontext():
@@ -128,7 +128,7 @@ def _frames(done: Planned) -> Facts:
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
             for cost in run_facts.costs
         ]
-        excerpt = None if unit.row.objective is None else unit.in_store.excerpt()
+        excerpt = None if unit.row.base else unit.in_store.excerpt()
         values = {
             "ending": run_facts.ending,
             "made": joined_sessions(run_facts.made),

@@ -21,7 +21,7 @@ def check_store(units: Iterable[Unit]) -> None:
     benchmark = cache(load_benchmark)  # read once for all runs, and again at the next look
     for unit in unique(units):
         if unit.folder.is_dir():
-            if unit.row.objective is not None and unit.in_store.manifest():  # something was trained here
+            if not unit.row.base and unit.in_store.manifest():  # something was trained here
                 unit.in_store.check_whole()
             prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
             for name in unit.benchmarks:

@@ -41,7 +41,7 @@ def trained(folder: Path, sampler: str) -> list[Unit]:
     words = [*WORDS, f"sampler={sampler}"]
     ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=words)
     for unit in units:
-        if unit.row.objective is not None:
+        if not unit.row.base:
             source = train(small(folder / "trained", *unit.overrides, "sampler=torch"))
             shutil.copytree(source, unit.folder, dirs_exist_ok=True)
             (unit.folder / "config.json").unlink()
@@ -61,7 +61,7 @@ def measured(unit: Unit) -> list[dict]:
 
 def named(units: list[Unit]) -> list[str]:
     """Options that name the units to `tepo eval`."""
-    kinds = ["base" if unit.row.objective is None else "train" for unit in units]
+    kinds = ["base" if unit.row.base else "train" for unit in units]
     return [f"--model={' '.join([kind, *unit.overrides])}" for kind, unit in zip(kinds, units, strict=True)]
 
 

@@ -11,7 +11,7 @@ from tepo_cli.train_run import compose_one
 
 def test_the_command_of_a_base_names_it(tmp_path: Path) -> None:
     ((_, (base, *_)),) = plan_all(["table1"], "laptop", store=tmp_path, overrides=["data.benchmarks=[add3]"])
-    assert base.row.objective is None
+    assert base.row.base
     *_, option, store, model = command(base)
     config, trained = compose_one(model.removeprefix("--model="), Path(store))
     assert (option, trained, RunFolder.of_base(config)) == ("--store", False, base.in_store)

@@ -186,7 +186,7 @@ def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest
     beside the weights of the other. 7B parameters of 2 bytes; 12 more each in a checkpoint."""
     planned = units(tmp_path, scale="paper")
     weights = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
-    trained = [unit for unit in planned if unit.row.objective is not None]
+    trained = [unit for unit in planned if not unit.row.base]
     assert len(trained) == 2
     needed = {1: (3 * 7 + 1) * weights, 2: 2 * 3 * 7 * weights}
 

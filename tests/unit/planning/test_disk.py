@@ -47,7 +47,7 @@ def test_what_a_large_model_takes() -> None:
 
 def test_what_stays_and_what_is_there_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((_, units),) = plan_all(["panel-e"], "paper", store=tmp_path)
-    one, runs = run_disk(units[0].config), len({unit.id for unit in units if unit.row.objective is not None})
+    one, runs = run_disk(units[0].config), len({unit.id for unit in units if not unit.row.base})
     every = study_disk(units)
     assert every.kept == pytest.approx(runs * one.weights)
     assert every.one == pytest.approx((runs - 1) * one.weights + 3 * one.checkpoint)

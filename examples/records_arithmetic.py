@@ -127,7 +127,7 @@ def sign_tests() -> None:
         planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), records=True)
         judged = judge_claims(load_claims("laptop"), [units for _, units in planned], facts)
     families: dict[str, list[tuple[float, float]]] = {}
-    decided = [one for one in judged if one.outcome in (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED)]
+    decided = [one for one in judged if one.verdict in (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED)]
     for one in judged:
         families.setdefault(one.claim.family, []).append(sign_p(one.answer.question.sample, one.claim.tested))
     alone = sum(min(pair) < 0.05 for pairs in families.values() for pair in pairs)

@@ -84,7 +84,7 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
             inside = [(100 * region.low, 100 * region.high)]
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
             sentence = claim.sentence.rstrip(".")
-            line = _line(f"{sentence} {ENDED}" if outcome.ended else sentence, cell, str(outcome.outcome))
+            line = _line(f"{sentence} {ENDED}" if outcome.ended else sentence, cell, str(outcome.verdict))
             line["ended"] = bool(outcome.ended)
             line["unit"] = "".join(MEASURES[claim.measure])
             line["seeds"] = [100 * value for value in outcome.answer.question.sample if not outcome.censored]

@@ -42,7 +42,7 @@ class ClaimOutcome:
     censored: str = ""
 
     @property
-    def outcome(self) -> DeltaVerdict | None:
+    def verdict(self) -> DeltaVerdict | None:
         """Word for the claim; None until it is judged."""
         return self.answer.verdict if self.answer else None
 

@@ -112,12 +112,12 @@ def _verdict(outcome: ClaimOutcome) -> str:
     if outcome.answer is None:
         return ""
     region, (low, high) = outcome.claim.tested, outcome.answer.interval
-    if outcome.outcome is DeltaVerdict.REFUTED and not outcome.censored and region.one_sided:
+    if outcome.verdict is DeltaVerdict.REFUTED and not outcome.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
-            return f"{outcome.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
+            return f"{outcome.verdict}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
-            return f"{outcome.outcome}; down to {number_text(100 * low, 1)} remains possible"
-    return str(outcome.outcome)
+            return f"{outcome.verdict}; down to {number_text(100 * low, 1)} remains possible"
+    return str(outcome.verdict)
 
 
 def _region(claim: Claim) -> str:
@@ -200,7 +200,7 @@ def _details(outcome: ClaimOutcome) -> str:
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if outcome.outcome is DeltaVerdict.HOLDS else "",
+        claim.means if outcome.verdict is DeltaVerdict.HOLDS else "",
         _note(outcome),
     ]
     return " ".join(filter(None, parts))

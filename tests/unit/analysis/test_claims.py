@@ -128,7 +128,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     claims, units = read(tmp_path, said)
     known = facts(units, chance)
     found = judged(claims, units, known)
-    words = [one.outcome for one in found.values()]
+    words = [one.verdict for one in found.values()]
     assert words == [DeltaVerdict.HOLDS, DeltaVerdict.HOLDS, DeltaVerdict.UNDECIDED, DeltaVerdict.NOT_TESTED]
     for one in list(found.values())[:3]:
         assert one.answer.p == min(one.claim.tested.p_values(one.answer.question.estimate))
@@ -137,7 +137,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
     assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
     waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
-    assert [one.outcome for one in waiting.values()] == [None, *[DeltaVerdict.NOT_TESTED] * 3]
+    assert [one.verdict for one in waiting.values()] == [None, *[DeltaVerdict.NOT_TESTED] * 3]
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None
 
     one = judged(claims, units, facts(units, curves=curves))["up"]
     gaps = 0.03 + 0.01 * (np.arange(8) % 2 - 0.5)
-    assert one.outcome == "holds"
+    assert one.verdict == "holds"
     assert one.answer.question.sample == pytest.approx(gaps, abs=5e-4)
     p = stats.ttest_1samp(gaps, 0.005, alternative="greater").pvalue
     assert one.answer.p == pytest.approx(p, rel=0.3)
@@ -204,7 +204,7 @@ def test_a_share_of_clipped_tokens_is_compared_with_nothing(tmp_path: Path) -> N
 
     one = judged(claims, units, facts(units, curves=curves))["rare"]
     assert 100 * one.answer.delta == pytest.approx(0.325)
-    assert one.outcome is DeltaVerdict.HOLDS
+    assert one.verdict is DeltaVerdict.HOLDS
     assert "rare: It works. A. " in claims_table([one], ()).blocks[0].notes[0]
 
 
@@ -270,7 +270,7 @@ def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
         return (0.2 if behind else 0.8) if is_a(unit) else 0.5
 
     found = judged(claims, units, facts(units, chance))
-    assert [one.outcome for one in found.values()] == ["undecided", "holds"]
+    assert [one.verdict for one in found.values()] == ["undecided", "holds"]
     mixed = found["mixed"]
     assert len(mixed.answer.question.sample) == 5
     assert mixed.answer.delta == pytest.approx(np.mean(mixed.answer.question.sample))
@@ -321,7 +321,7 @@ def test_the_example_of_the_documents(
         return 0.5 if "flipped" in unit.row.label else learns
 
     found = judged(own, units, facts(units, chance))
-    assert {name: str(one.outcome) for name, one in found.items()} == dict(
+    assert {name: str(one.verdict) for name, one in found.items()} == dict(
         zip(("learns_from_its_reward", "sequence_ratio"), outcomes, strict=True)
     )
     table = shown(found)

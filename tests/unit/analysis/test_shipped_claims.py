@@ -39,7 +39,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
 
 
 def test_the_verdict_of_each(judged: dict[str, ClaimOutcome]) -> None:
-    assert {name: str(one.outcome) for name, one in judged.items()} == VERDICTS
+    assert {name: str(one.verdict) for name, one in judged.items()} == VERDICTS
 
 
 def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) -> None:

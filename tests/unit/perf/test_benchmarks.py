@@ -1,6 +1,9 @@
 """Benchmarks with guarded rows run in `make perf`, which CI calls after the tests."""
 
 import json
+import os
+import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,8 +53,20 @@ def test_a_step_is_not_measured_without_trl(tmp_path: Path, monkeypatch: pytest.
             trl_step.measure(1, True)
 
 
-def test_the_other_benchmarks_run_in_ci() -> None:
-    assert "make perf" in (ROOT / ".ci" / "run").read_text()
+def test_ci_makes_all_stages_or_those_that_are_named_and_ends_at_the_first_failure(tmp_path: Path) -> None:
+    (tmp_path / "apt-get").write_text("#!/bin/sh\n")
+    (tmp_path / "make").write_text('#!/bin/sh\necho "made $1"\ntest "$1" != test\n')
+    for stub in tmp_path.iterdir():
+        stub.chmod(0o755)
+
+    def stages(*names: str) -> tuple[list[str], int]:
+        environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+        command = ["bash", str(ROOT / ".ci" / "run"), *names]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return re.findall("made (.+)", done.stdout), done.returncode
+
+    assert stages() == (["engines", "test"], 1)
+    assert stages("engines", "test-slow", "perf") == (["engines", "test-slow", "perf"], 0)
     assert "-m perf --short --check" in (ROOT / "Makefile").read_text()
 
 

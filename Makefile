@@ -94,7 +94,7 @@ $(VENV)/bin/uv: | $(VENV)/bin/python
 
 # What a release consists of: wheel and sdist, the page of what is on record, and the documentation with it.
 dist: page docs
-	$(PIP) build
+	$(PIP) 'build>=1.3,<2'
 	$(BIN)/python -m build --outdir dist/packages .
 	tar -czf dist/site.tar.gz site
 

@@ -143,7 +143,7 @@ class Updater:
         )
         return TokenStatistics(*values)  # type: ignore[arg-type]
 
-    def _needs_own_pass(self) -> bool:
+    def _needs_trainer_pass(self) -> bool:
         """Tell whether the trainer computes pi_old itself though the sampler gave it (reading A2)."""
         needs, config = self.objective.needs, self.config
         # The objective compares sampler and trainer, or entropies before and after: no part of the difference may be
@@ -164,7 +164,7 @@ class Updater:
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
             passes += 1
-        elif rollout.old_entropies is None or self._needs_own_pass():
+        elif rollout.old_entropies is None or self._needs_trainer_pass():
 
             def score(part: Sequence[int]) -> Tensor:
                 statistics = self.statistics(rollout, part)

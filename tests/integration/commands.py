@@ -29,7 +29,7 @@ from typing import Any
 
 from tepo.launch import forkserver
 
-HANGS = 1800  # seconds after which a command hangs: a slow or busy machine never comes near
+TIME_LIMIT = 1800  # seconds after which a command hangs: a slow or busy machine never comes near
 
 _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert"])
@@ -101,7 +101,7 @@ class Started:
         os.kill(self.pid, signal.SIGKILL)
         self._process.join()
 
-    def end(self, seconds: float = HANGS, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
+    def end(self, seconds: float = TIME_LIMIT, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
         """Wait for the end with this exit code (None: any), and return what was printed."""
         self._process.join(seconds)
         if self._process.exitcode is None:
@@ -131,7 +131,7 @@ def alone(*words: str | Path, code: int = 0, **environment: str) -> "subprocess.
 
 
 def python(
-    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = HANGS, **environment: str
+    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = TIME_LIMIT, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run an interpreter to its end, which must have this exit code (None: any)."""
     command = [sys.executable, *map(str, words)]
@@ -174,7 +174,7 @@ class Terminal:
         self.process = subprocess.Popen(command, **where, preexec_fn=take)
         os.close(theirs)
 
-    def wait_for(self, text: str, seconds: float = HANGS) -> str:
+    def wait_for(self, text: str, seconds: float = TIME_LIMIT) -> str:
         """What was printed up to a text, since the last call."""
         end = time.monotonic() + seconds
         while text not in self.printed:
@@ -187,7 +187,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
-    def leave(self, key: str, seconds: float = HANGS) -> int:
+    def leave(self, key: str, seconds: float = 240) -> int:
         """Press a key until the command has ended, as a person does: Python's `input` misses a Ctrl-C that comes after
         it has written its prompt and before it waits for keys. Returns the exit code."""
         end = time.monotonic() + seconds
@@ -195,7 +195,7 @@ class Terminal:
             assert time.monotonic() < end, self.printed
             self.type(key)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)  # a second one while it ends would kill it
+                self.process.wait(60)  # a second one while it ends would kill it
         return self.process.returncode
 
 
@@ -211,7 +211,7 @@ def ranks(name: str, *words: str | Path) -> list[Started]:
     return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 
-def until(happened: Callable[[], Any], process: Started, seconds: float = HANGS) -> None:
+def until(happened: Callable[[], Any], process: Started, seconds: float = TIME_LIMIT) -> None:
     """Wait until something has happened, or the process has ended."""
     limit = time.monotonic() + seconds
     while not happened() and process.poll() is None and time.monotonic() < limit:

@@ -14,7 +14,7 @@ import torch
 from tepo.policy.kernel_check import CHECKS
 from tepo.store.run_folder import RunFolder
 from tests.decoys import executed, lay
-from tests.integration.commands import HANGS
+from tests.integration.commands import TIME_LIMIT
 from tests.unit.training.small import SMALL, few_problems, write
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
@@ -94,7 +94,7 @@ class User:
         return self.runs(str(self.script), *line.replace("FEW", " ".join(FEW)).split(), *words)
 
     def runs(self, *words: str) -> str:
-        where: Any = {"cwd": self.work, "env": self.environment, "text": True, "timeout": HANGS}
+        where: Any = {"cwd": self.work, "env": self.environment, "text": True, "timeout": TIME_LIMIT}
         done = subprocess.run([sys.executable, *words], capture_output=True, check=False, **where)
         said = f"{done.stdout}\n{done.stderr}"
         assert executed(self.mark) == [], said[-2000:]

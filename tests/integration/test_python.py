@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.commands import HANGS, python, tepo
+from tests.integration.commands import TIME_LIMIT, python, tepo
 from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monk
     study = example("run_a_study.py", ('"panel_e", ', '"ours", '), ("seeds=[0, 1]", "seeds=[0], jobs=2"))
     cells = [study, "result", example("train_and_look.py", ('"seed=3"', f'"seed=3"{FEW}')), WRONG]
     notebook = new_notebook(cells=list(map(new_code_cell, cells)))
-    NotebookClient(notebook, timeout=HANGS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=TIME_LIMIT, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     table, shown, trained, refused = (shown_in(cell) for cell in notebook.cells)
     assert "baseline" in table

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tepo.objectives.check import CHECKS
-from tests.integration.commands import HANGS
+from tests.integration.commands import TIME_LIMIT
 from tests.integration.own_model import save_family, word_problems
 from tests.unit.training.small import write
 
@@ -110,7 +110,9 @@ class User:
 
     def python(self, *words: str) -> str:
         """What an interpreter of its own prints."""
-        done = subprocess.run([sys.executable, *words], **self.where, capture_output=True, timeout=HANGS, check=False)
+        done = subprocess.run(
+            [sys.executable, *words], **self.where, capture_output=True, timeout=TIME_LIMIT, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

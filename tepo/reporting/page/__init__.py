@@ -103,7 +103,7 @@ def build_page(content: PageContent) -> str:
 
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
-    """Content of a study's part of the page. One chart stands open, but where the picture of the page is one of its."""
+    """Content of a study's part of the page. A chart stands open, unless the page's picture is one of them."""
     study_charts = [chart for chart in study.charts if picture is None or chart.name != picture.name]
     charts = [_chart(chart) for chart in study_charts]
     lead = [chart for chart in charts if chart["kind"] in _OPEN][: int(len(study_charts) == len(study.charts))]

@@ -55,17 +55,18 @@ def test_a_step_is_not_measured_without_trl(tmp_path: Path, monkeypatch: pytest.
 
 def test_ci_makes_all_stages_or_those_that_are_named_and_ends_at_the_first_failure(tmp_path: Path) -> None:
     (tmp_path / "apt-get").write_text("#!/bin/sh\n")
-    (tmp_path / "make").write_text('#!/bin/sh\necho "made $1"\ntest "$1" != test\n')
+    (tmp_path / "make").write_text('#!/bin/sh\necho "made $1"\ntest "$1" != "$FAILS"\n')
     for stub in tmp_path.iterdir():
         stub.chmod(0o755)
 
-    def stages(*names: str) -> tuple[list[str], int]:
-        environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    def stages(*names: str, fails: str = "") -> tuple[list[str], int]:
+        environment = os.environ | {"FAILS": fails, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
         command = ["bash", str(ROOT / ".ci" / "run"), *names]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         return re.findall("made (.+)", done.stdout), done.returncode
 
-    assert stages() == (["engines", "test"], 1)
+    assert stages() == (["engines", "test", "test-slow", "perf"], 0)
+    assert stages(fails="test") == (["engines", "test"], 1)
     assert stages("engines", "test-slow", "perf") == (["engines", "test-slow", "perf"], 0)
     assert "-m perf --short --check" in (ROOT / "Makefile").read_text()
 

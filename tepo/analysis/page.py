@@ -83,8 +83,8 @@ def _terms(picture: NamedChart | None) -> dict[str, str]:
     """Words of the first screen that a stranger may not know, in the order in which they come."""
     kind = picture.kind if picture else ""
     terms = {
-        "RL": "reinforcement learning: the model answers, right answers are rewarded, and an objective turns the "
-        "rewards into an update, one a step",
+        "RL": "reinforcement learning: the model answers, its answers are rewarded, and an objective turns the rewards "
+        "into an update, one a step",
         "Seed": "one training with its own random numbers",
     }
     if kind == "claims":

@@ -13,6 +13,7 @@ from tepo.analysis.drawn_axis import environment_blocks
 from tepo.analysis.same_runs import same_runs
 from tepo.analysis.tuned_part import with_tuning
 from tepo.common.text import counted
+from tepo.config.own_reward import VERDICT, rewarded
 from tepo.evaluation.statistics.samples import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
 from tepo.formula.row import load_row
@@ -144,6 +145,7 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     )
     data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
     notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
+    notes += _rewards([unit for unit in units if not unit.row.base])
     if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)
     measured = [
@@ -172,6 +174,21 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
         if not _READING.match(text)
     ]
     return [*notes, *record_notes(units, facts), *departures]
+
+
+def _rewards(units: Sequence[Unit]) -> list[str]:
+    """What rows were rewarded by, where it is not the grader's verdict alone. Shares of reversed rewards that differ
+    are an axis of the study, which its rows name."""
+    several = len({unit.config.data.flip_rewards for unit in units}) > 1
+    labels: dict[str, list[str]] = {}
+    for unit in units:
+        data = replace(unit.config.data, flip_rewards=0.0) if several else unit.config.data
+        labels.setdefault(rewarded(data), []).append(unit.row_label)
+    if not any(labels):
+        return []
+    if len(labels) == 1:
+        return [f"Rewarded: {text}." for text in labels]
+    return [f"Rewarded, {', '.join(dict.fromkeys(rows))}: {text or VERDICT}." for text, rows in labels.items()]
 
 
 def _revisions(revisions: Iterable[int | None]) -> str:

@@ -17,6 +17,7 @@ from tepo.config.run_config import GRADER, DataConfig
 
 FORMS = ("raw", "boxed")  # prompts with a name
 PLACE = "{problem}"
+VERDICT = "the grader's verdict"
 _EXAMPLE = "reward: FILE.py, or reward: {correct: grader, short: {file: FILE.py, weight: 0.2}}"
 
 
@@ -61,6 +62,19 @@ def _reward(name: str, value: Any, folder: Path, at: Location) -> dict[str, Any]
     if "function" in settings:
         raise at.at("function").error("the grader has no functions", fix="leave it out")
     return dict(settings)
+
+
+def rewarded(data: DataConfig) -> str:
+    """What responses are rewarded by, in words; empty where it is the grader's verdict as it is."""
+    parts = []
+    for name, reward in data.reward.items():
+        source = f"{reward.function} of {Path(reward.file).name}" if reward.own else VERDICT
+        several = f"{name}, " if len(data.reward) > 1 else ""
+        parts.append(several + source + (f", weight {reward.weight:g}" if len(data.reward) > 1 else ""))
+    text = "; ".join(parts)
+    if data.flip_rewards:
+        text = f"{text or VERDICT}, reversed for {data.flip_rewards:.0%} of the responses"
+    return text
 
 
 def foreign_rewards(data: DataConfig) -> list[str]:

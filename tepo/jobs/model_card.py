@@ -1,5 +1,6 @@
 """The model card of a trained run: `README.md` beside its last weights, as the hub shows it."""
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.differences import typed
 from tepo.config.own_files import GYM, HUB_DATA, is_data_file
-from tepo.config.run_config import DataConfig, RunConfig
+from tepo.config.own_reward import VERDICT, rewarded
+from tepo.config.run_config import GRADER, DataConfig, RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
 from tepo.policy.model.model_location import is_gone, on_hub, resolve
@@ -115,7 +117,8 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         + (adapters if model.lora_rank else ""),
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
-        f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response.",
+        f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response. "
+        f"Rewarded: {rewarded(config.data) or VERDICT}.",
         "## Benchmarks\n\n" + ("\n".join(lines) if results or unchecked else "Not measured."),
         f"## Command\n\n```\n{command_of(config, run)}\n```",
         f"## Versions\n\n{versions}",
@@ -197,12 +200,22 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     training."""
     apart = {"store", "tracking", "scale", "objective.name", "model.name", "data.name", "data.problems"}
     apart.add("sampler.servers")
-    if isinstance(value, dict):
+    if key == "data.reward.":
+        rewards = {name: _reward(settings) for name, settings in value.items()}
+        yield key[:-1], "{" + ", ".join(f"{name}: {text}" for name, text in rewards.items()) + "}"
+    elif isinstance(value, dict):
         for name, inner in value.items():
             if f"{key}{name}" not in apart:
                 yield from _leaves(inner, f"{key}{name}.")
     else:
         yield key[:-1], _word(value)
+
+
+def _reward(settings: dict[str, Any]) -> str:
+    """A reward as its file; its text is read from there again."""
+    if settings["file"] == GRADER:
+        return f"{{file: {GRADER}, weight: {settings['weight']}}}"
+    return f"{{file: {json.dumps(settings['file'])}, function: {settings['function']}, weight: {settings['weight']}}}"
 
 
 def _word(value: Any) -> str:

@@ -77,6 +77,18 @@ def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
     assert not [word for word in command if word.startswith("train.learning_rate")]  # as by default
 
 
+def test_the_command_of_a_card_names_rewards_by_their_files(tmp_path: Path) -> None:
+    file = tmp_path / "short, and long.py"
+    file.write_text("def short(problem, response):\n    return len(response) < 30\n")
+    mapping = f'{{correct: grader, brief: {{file: "{file}", function: short, weight: 0.2}}}}'
+    config, run = run_in(tmp_path, f"data.reward={mapping}")
+    command = shlex.split(command_of(config, run))
+    assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
+    said = "Rewarded: correct, the grader's verdict, weight 1; brief, short of short, and long.py, weight 0.2."
+    assert said in card_of(run)
+    assert "Rewarded: the grader's verdict." in card_of(run_in(tmp_path)[1])
+
+
 def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")

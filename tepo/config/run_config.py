@@ -73,6 +73,7 @@ class DataConfig:
     fields: dict[str, str] = option(
         {}, "column of problem, answer, choices, id, family, where its name does not say it; encoding of a table"
     )
+    columns: list[str] = option([], "columns of the data that rewards of your own are given, as they are")
     # a group may say auto: raw for a shipped base, else boxed; a file's text stands here
     prompt: str = option("raw", "request: raw, the problem; boxed, with the wish for a box; your text with {problem}")
     reward: dict[str, NamedReward] = option({}, "rewards by name, in place of the grader's verdict")

@@ -7,6 +7,7 @@ without a statement or an answer is dropped, and counted by its reason.
 """
 
 import importlib.util
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,15 +91,17 @@ class ReadData:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Columns by what they hold. before, behind: what belongs to the statement, too."""
+    """Columns by what they hold. before, behind: what belongs to the statement, too. rewarded: those that rewards are
+    given, whatever else they are."""
 
     problem: str
-    answer: str
+    answer: str | None
     id: str | None
     family: str | None
     before: str | None
     behind: str | None
     choices: tuple[str, ...]
+    rewarded: tuple[str, ...]
     pictures: tuple[str, ...]
     unused: tuple[str, ...]
 
@@ -110,9 +113,10 @@ class _Columns:
         if self.behind:
             yield self.behind, "problem, its end"
         yield from ((column, "choices, below the problem") for column in self.choices)
-        if self.problem != self.answer:
+        if self.answer and self.problem != self.answer:
             yield self.answer, "answer"
         yield from ((column, what) for column, what in ((self.id, "id"), (self.family, "family")) if column)
+        yield from ((column, "given to rewards (data.columns)") for column in self.rewarded)
         yield from ((column, "not read: a row with a picture or a sound is dropped") for column in self.pictures)
         yield from ((column, "not used") for column in self.unused)
 
@@ -129,14 +133,17 @@ class _RowParts:
     answer: str
     choices: tuple[Choice, ...]
     changes: tuple[tuple[str, str], ...]
+    rewarded: Mapping[str, Any]
 
 
-def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | None = 5) -> ReadData:
+def read_data(
+    name: str, fields: Mapping[str, str] | None = None, columns: Sequence[str] = (), most: int | None = 5
+) -> ReadData:
     """The problems of a user's own data.
 
-    fields: column of each of `FIELDS`, where its name does not say it, and the `ENCODING` of a table. JSON lines with
-    `id`, `problem` and `answer` are taken whole or not at all (`sources.read_problem_file`; most: mistakes that are
-    named).
+    fields: column of each of `FIELDS`, where its name does not say it, and the `ENCODING` of a table. columns: those
+    that problems keep for rewards; with them, data needs no answers. JSON lines with `id`, `problem` and `answer` are
+    taken whole or not at all (`sources.read_problem_file`; most: mistakes that are named), unless columns are kept.
 
     Raises UserError for what is not there or cannot be read, columns that are not found, and data without a single
     problem."""
@@ -150,16 +157,17 @@ def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | No
     if name.startswith(GYM):
         return _gym(name)
     if not is_data_file(name):
-        return _chosen(_hub_rows(name), name, field_columns)
+        return _chosen(_hub_rows(name), name, field_columns, columns)
     path = Path(name).expanduser()
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
         raise UserError(what, where=str(path), fix="a file of problems: " + ", ".join(DATA_SUFFIXES))
-    if path.suffix.lower() == ".jsonl" and not fields and not _foreign(path):
-        columns = tuple((name, name, "") for name in ("id", "problem", "answer"))
-        return ReadData(tuple(read_problem_file(path, most)), columns)
+    if path.suffix.lower() == ".jsonl" and not fields and not columns and not _foreign(path):
+        meanings = tuple((name, name, "") for name in ("id", "problem", "answer"))
+        return ReadData(tuple(read_problem_file(path, most)), meanings)
     state = path.stat()
-    return _file(path, tuple(sorted(field_columns.items())), encoding, (state.st_size, state.st_mtime_ns, state.st_ino))
+    version = (state.st_size, state.st_mtime_ns, state.st_ino)
+    return _file(path, tuple(sorted(field_columns.items())), encoding, tuple(columns), version)
 
 
 def _foreign(path: Path) -> bool:
@@ -183,10 +191,12 @@ def _has_problem(row: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _file(path: Path, fields: tuple[tuple[str, str], ...], encoding: str | None, _state: Any) -> ReadData:
+def _file(
+    path: Path, fields: tuple[tuple[str, str], ...], encoding: str | None, columns: tuple[str, ...], _version: Any
+) -> ReadData:
     """Kept while the file is the same: a plan asks for it in every row of its table."""
     rows, remarks = read_rows(path, _has_problem, encoding)
-    read = _chosen(rows, str(path), dict(fields))
+    read = _chosen(rows, str(path), dict(fields), columns)
     return replace(read, remarks=(*remarks, *read.remarks))
 
 
@@ -216,15 +226,20 @@ def _at(row: Any, column: str) -> Any:
     return value
 
 
-def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Columns:
+def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str], rewarded: Sequence[str]) -> _Columns:
     """What the columns hold; an answer that only a conversation holds has the column of the problem. Raises UserError
-    where none holds a problem or an answer."""
+    where none holds a problem, where none holds an answer and rewards are given no column either, and for a column that
+    is not there."""
     first = [row for row in rows[:100] if isinstance(row, Mapping)]
     columns = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
     by_name = {spelled(column): column for column in reversed(columns)}
     choices = choice_columns(columns)
     names = _NAMES | ({"answer": (*_NAMES["answer"], *_CHOSEN)} if choices else {})
-    fix = f"columns: {', '.join(columns) or 'none'}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+    there = f"columns: {', '.join(columns) or 'none'}"
+    fix = f"{there}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+    for column in rewarded:
+        if column not in columns:
+            raise UserError(f"no column {column!r}", where=f"data.columns of {where}", fix=there)
 
     def named(name: str) -> str:
         return name if name in columns else by_name.get(spelled(name), name)
@@ -241,9 +256,10 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Col
     if "problem" not in chosen:
         looked_for = ", ".join(names["problem"])
         raise UserError(f"no column holds a problem: none is called {looked_for}", where=where, fix=fix)
-    if "answer" not in chosen:
+    if "answer" not in chosen and not rewarded:
         if not any(_is_conversation(_at(row, chosen["problem"])) for row in first):
             looked_for = ", ".join(names["answer"])
+            fix += "; where rows have none, data.columns=[COLUMN] with a reward of your own (data.reward)"
             raise UserError(f"no column holds an answer: none is called {looked_for}", where=where, fix=fix)
         chosen["answer"] = chosen["problem"]
     choices = (chosen["choices"],) if "choices" in chosen else choices
@@ -252,11 +268,18 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Col
         behind = by_name.get("input")
     elif problem_name in ("question", "problem", "query"):
         before = next((by_name[name] for name in _BEFORE if name in by_name), None)
-    used = {*chosen.values(), *(column.split(".")[0] for column in chosen.values()), before, behind, *choices}
+    used = {
+        *chosen.values(),
+        *(column.split(".")[0] for column in chosen.values()),
+        before,
+        behind,
+        *choices,
+        *rewarded,
+    }
     pictures = [column for column in columns if column not in used and is_picture_column(column)]
     unused = [column for column in columns if column not in used and column not in pictures]
-    of_row = (chosen["problem"], chosen["answer"], chosen.get("id"), chosen.get("family"))
-    return _Columns(*of_row, before, behind, choices, tuple(pictures), tuple(unused))
+    of_row = (chosen["problem"], chosen.get("answer"), chosen.get("id"), chosen.get("family"))
+    return _Columns(*of_row, before, behind, choices, tuple(rewarded), tuple(pictures), tuple(unused))
 
 
 def _is_conversation(value: Any) -> bool:
@@ -266,10 +289,10 @@ def _is_conversation(value: Any) -> bool:
         return True
 
 
-def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadData:
+def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str], rewarded: Sequence[str]) -> ReadData:
     """The problems of rows. Raises UserError where there is none, and for choices whose answers cannot be told."""
     rows = list(rows)
-    columns = _columns(rows, where, fields)
+    columns = _columns(rows, where, fields, rewarded)
     stem = Path(where).stem if is_data_file(where) else where.partition(":")[0].replace("/", "_")
     row_parts: list[_RowParts] = []
     dropped: Counter[str] = Counter()
@@ -285,14 +308,18 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
     guessed, changed = [], 0
     for row in row_parts:
         try:
-            gold = _of_choices(row.answer, *next(chosen)) if row.choices else final_answer(row.answer)
+            if columns.answer is None:
+                gold = Gold("")
+            else:
+                gold = _of_choices(row.answer, *next(chosen)) if row.choices else final_answer(row.answer)
         except ValueError as error:
             dropped[str(error)] += 1
             continue
         name = row.id if row.id is not None and row.id not in ids else row.name
         ids.add(name)
-        problems.append(Problem(name, row.statement, gold.text, row.family))
-        changes.update(dict.fromkeys([*row.changes, *((columns.answer, cut) for cut in gold.cuts)]).keys())
+        problems.append(Problem(name, row.statement, gold.text, row.family, row.rewarded))
+        cuts = [(columns.answer, cut) for cut in gold.cuts if columns.answer]
+        changes.update(dict.fromkeys([*row.changes, *cuts]).keys())
         changed += bool(gold.cuts)
         if gold.guessed:
             guessed.append(f"{name} ({gold.text}; {', '.join(gold.cuts)})")
@@ -326,11 +353,19 @@ def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
     question = with_choices(text, choices)
     if question != text:
         changes += [(column, "listed below the problem") for column in columns.choices]
-    answer = _answered(_at(row, columns.answer), columns.answer)
+    answer = _answered(_at(row, columns.answer), columns.answer) if columns.answer else ""
+    rewarded = json.loads(json.dumps({column: row.get(column) for column in columns.rewarded}, default=str))
     row_id = _at(row, columns.id) if columns.id else None
     family = _at(row, columns.family) if columns.family else None
     return _RowParts(
-        name, None if row_id is None else str(row_id), question, str(family or ""), answer, choices, tuple(changes)
+        name,
+        None if row_id is None else str(row_id),
+        question,
+        str(family or ""),
+        answer,
+        choices,
+        tuple(changes),
+        rewarded,
     )
 
 

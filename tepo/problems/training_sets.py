@@ -54,15 +54,19 @@ def load_training_set(name: str) -> TrainingSet:
 
 
 def load_training_problems(
-    name: str, *, exclude_contaminated: bool = False, fields: Mapping[str, str] | None = None
+    name: str,
+    *,
+    exclude_contaminated: bool = False,
+    fields: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
 ) -> list[Problem]:
-    """Problems of a declared set, or of a user's own data (`data_reader.read_data`; fields: its columns).
+    """Problems of a declared set, or of a user's own data (`data_reader.read_data`, which has fields and columns).
 
     exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8);
     a declared set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot
     be found or is not the pinned content."""
     if is_own("data", name):
-        problems = list(read_data(name, fields).problems)
+        problems = list(read_data(name, fields, columns).problems)
         pairs = overlaps(benchmark_problems(), problems) if exclude_contaminated else []
         contaminated = {overlap.training for overlap in pairs}
     else:
@@ -133,14 +137,18 @@ def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list
 
 
 def training_fingerprint(
-    name: str, *, exclude_contaminated: bool = False, fields: Mapping[str, str] | None = None
+    name: str,
+    *,
+    exclude_contaminated: bool = False,
+    fields: Mapping[str, str] | None = None,
+    columns: Sequence[str] = (),
 ) -> str:
     """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the
     pinned one, so that nothing is downloaded. Raises UserError for a set or a file that is not there, and for
     a broken file."""
     if not is_own("data", name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
-    rows = rows_hash(read_data(name, fields).problems)
+    rows = rows_hash(read_data(name, fields, columns).problems)
     left_out = (
         [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
     )

@@ -23,7 +23,7 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "tracking": None,
-    "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
+    "data": "name base kind tasks problems fields columns exclude_contaminated held_out benchmarks "
     "max_prompt_tokens max_new_tokens",
     "model": "name path revision teacher gradient_checkpointing",
     # the objective holds the exact KL
@@ -47,7 +47,7 @@ def identity(config: RunConfig, on_record: bool = False) -> dict[str, Any]:
 
         assert data.problems
         problems = training_fingerprint(
-            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields
+            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields, columns=data.columns
         )
         problems = [problems, "without", data.held_out] if data.held_out else problems
     parts = settings(config)

@@ -79,4 +79,4 @@ def _problems(data: list[DataConfig]) -> tuple[_Sets, list[DataConfig]]:
 
 def _own_problems(data: DataConfig) -> str:
     """A set of the hub stays in the cache of `datasets`."""
-    return counted(len(read_data(data.problems or "", data.fields).problems), "problem")
+    return counted(len(read_data(data.problems or "", data.fields, data.columns).problems), "problem")

@@ -15,8 +15,8 @@ from tepo.common.errors import UserError
 from tepo.common.registry import untested
 from tepo.common.system import unsupported
 from tepo.common.text import counted, spelt
-from tepo.config.own_files import is_own
-from tepo.config.run_config import ModelConfig, RunConfig
+from tepo.config.own_files import GYM, is_own
+from tepo.config.run_config import DataConfig, ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import Shape, check_length, positions_of
@@ -61,7 +61,8 @@ def check_settings(config: RunConfig) -> None:
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
         fix = "set model.lora_rank, or leave model.lora_alpha out"
         raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
-    check_rewards(config.data.reward, GraderOptions.of_training(config.grader))
+    check_columns(config.data)
+    check_rewards(config.data.reward, GraderOptions.of_training(config.grader), config.data.columns)
     if config.data.kind == "procedural":
         from tepo.problems.procedural.generator import check_tasks
 
@@ -75,6 +76,23 @@ def check_settings(config: RunConfig) -> None:
         raise UserError("without validation no weights are the best", where="train.keep_best=true", fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
+
+
+def check_columns(data: DataConfig) -> None:
+    """Raise UserError for columns that no reward is given, and for rows without answers where the grader needs some."""
+    name, columns = data.problems or "", f"data.columns=[{','.join(data.columns)}]"
+    if data.columns and (data.kind != "problems" or not is_own("data", name) or name.startswith(GYM)):
+        raise UserError("only problems of your own have columns", where=columns, fix="leave it out, or set data=FILE")
+    if data.columns and not any(reward.own for reward in data.reward.values()):
+        raise UserError("no reward is given these columns", where=columns, fix="data.reward=FILE.py, or leave it out")
+    if data.columns and not all(problem.answer for problem in read_data(name, data.fields, data.columns).problems):
+        if not all(reward.own for reward in data.reward.values()):
+            fix = "rewards of your own alone, or data.fields.answer=COLUMN"
+            raise UserError("the rows have no answers that the grader could compare with", where=name, fix=fix)
+        if data.held_out:
+            fix = "leave it out, or data.fields.answer=COLUMN"
+            what = "validation compares with answers, and the rows have none"
+            raise UserError(what, where=f"data.held_out={data.held_out}", fix=fix)
 
 
 def check_teacher(model: ModelConfig, tokenizer: Any) -> None:
@@ -107,7 +125,7 @@ def check_golds(config: RunConfig) -> str:
     data, name = config.data, config.data.problems or ""
     if data.kind != "problems" or not is_own("data", name):
         return ""
-    read = read_data(name, data.fields)
+    read = read_data(name, data.fields, data.columns)
     split_off(read.problems, data.held_out, name)
     sentences, how = read.losses(), f"`tepo data verify {shlex.quote(name)}` lists them"
     if not (data.reward and all(reward.own for reward in data.reward.values())):

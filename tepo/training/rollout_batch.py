@@ -4,7 +4,7 @@ Response tokens lie sequence after sequence, sequences group after group.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +41,7 @@ class Group:
     named: np.ndarray | None = None  # rewards of a user's own, float32 [G, K]
     weights: tuple[float, ...] = ()  # of these [K]
     failures: tuple[str, ...] = ()  # why, for each response whose named rewards could not all be had
+    figures: tuple[Mapping[str, float], ...] = ()  # others that rewards of a user's own gave, of each response
 
     @property
     def true_rewards(self) -> list[float]:
@@ -62,9 +63,11 @@ class Group:
             None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
             for name in ("scores", "named")
         )
-        failures = tuple(itertools.chain(*(part.failures for part in parts)))
+        failures, figures = (
+            tuple(itertools.chain(*(getattr(part, name) for part in parts))) for name in ("failures", "figures")
+        )
         timeouts = sum(part.timeouts for part in parts)
-        return cls(parts[0].prompt, responses, rewards, timeouts, scores, named, parts[0].weights, failures)
+        return cls(parts[0].prompt, responses, rewards, timeouts, scores, named, parts[0].weights, failures, figures)
 
 
 def even_chunks(count: int, parts: int) -> list[list[int]]:

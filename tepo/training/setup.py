@@ -242,7 +242,9 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         frozen = initial_policy(config, objective, policy), teacher_policy(config, objective, policy)
         tracker = ValueTracker.read(latest) if objective.needs.values else None
         updater = Updater(config, objective, engine, alarm, *frozen, tracker)
-        own_rewards = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
+        own_rewards = None
+        if config.data.reward:
+            own_rewards = stack.enter_context(OwnRewards(config.data.reward, grader, config.data.columns))
         if own_rewards and latest is None:
             try_out(own_rewards, [prompt.problem for prompt in stream.take(0, _TRIED)])
         every = objective.every_group

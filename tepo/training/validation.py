@@ -35,7 +35,7 @@ def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:
 
         assert data.problems
         loaded = load_training_problems(
-            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields
+            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields, columns=data.columns
         )
         held_out = split_off(loaded, data.held_out, data.problems)[1]
         benchmark = Benchmark(

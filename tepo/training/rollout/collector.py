@@ -80,6 +80,11 @@ class Collector:
         """Engine that this rank holds, alone or with its neighbours."""
         return EngineOfRank.of(self.comm, chosen(self.config.sampler.tensor_parallel))
 
+    @property
+    def whole_groups(self) -> bool:
+        """Whether the responses of a group are drawn and graded together."""
+        return self.sampler.side_by_side is None or (self.own is not None and self.own.of_groups)
+
     def collect(self, start: int, step: int, before: int, metrics: StepMetrics) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
         or `max_rounds` times as many prompts are graded. `before`: the prompts that the step before consumed.
@@ -95,7 +100,7 @@ class Collector:
         block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
         cap = count if self.every_group else count * train.max_rounds
         choice = DynamicSampling(start, count, cap, before, margin, size, block, self.every_group)
-        shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
+        shared = PromptQueue(engine.count, size, self.sampler.side_by_side, self.whole_groups)
         failures: list[str] = []
         with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
@@ -160,7 +165,7 @@ class InFlight:
         train = collector.config.train
         self.size = train.samples_per_prompt
         params = SamplingParams(
-            n=self.size if collector.sampler.side_by_side is None else 1,
+            n=self.size if collector.whole_groups else 1,
             temperature=train.temperature,
             max_new_tokens=train.max_new_tokens,
             stop=collector.stream.stop,
@@ -223,13 +228,17 @@ class InFlight:
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
         """Grade parts: groups with their rewards."""
         texts = self.collector.stream.decode([row for _, _, responses in ended for row in responses])
-        problems = [prompt.problem for _, prompt, responses in ended for _ in responses]
         own_rewards, groups = self.collector.own, []
         if own_rewards is None:
-            golds = [problem.answer for problem in problems]
+            golds = [prompt.problem.answer for _, prompt, responses in ended for _ in responses]
             judged: Iterator[Any] = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
         else:
-            judged = iter(own_rewards.score(list(zip(problems, texts, strict=True))))
+            remaining = iter(texts)
+            judged = iter(
+                own_rewards.score(
+                    [(prompt.problem, list(islice(remaining, len(responses)))) for _, prompt, responses in ended]
+                )
+            )
         for part, prompt, responses in ended:
             judgements = list(islice(judged, len(responses)))
             if own_rewards is None:
@@ -244,6 +253,7 @@ class InFlight:
                     named=np.array([scored.rewards for scored in judgements], dtype=np.float32),
                     weights=own_rewards.weights,
                     failures=tuple(scored.failure for scored in judgements if scored.failure),
+                    figures=tuple(scored.figures for scored in judgements),
                 )
             groups.append((part, self._noisy(part, group)))
         return groups

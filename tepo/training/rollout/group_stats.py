@@ -70,5 +70,8 @@ class Rollout:
             named = [group.named.tolist() for group in self.drawn if group.named is not None]
             means = np.mean(list(chain(*named)), axis=0)
             figures |= {f"reward/{name}/mean": float(mean) for name, mean in zip(self.names, means, strict=True)}
+            others = [given for group in self.drawn for given in group.figures]
+            for name in dict.fromkeys(chain(*others)):
+                figures[f"reward/{name}"] = float(np.mean([given[name] for given in others if name in given]))
             figures["reward/failed"] = float(sum(len(group.failures) for group in self.drawn))
         return figures

@@ -20,12 +20,13 @@ class PromptQueue:
     and none has to ask another what it may draw.
 
     size: responses of a group. side_by_side: what a rank decodes at a time, see `Sampler`. None: blocks are dealt by
-    place, as what is decoded together must not depend on who was faster.
+    place, as what is decoded together must not depend on who was faster. whole: a part is a group there, too.
     """
 
     ranks: int
     size: int
     side_by_side: int | None
+    whole: bool = False
     waiting: deque[int] = field(default_factory=deque)
     drawn_by: dict[int, int] = field(default_factory=dict)  # part -> rank
     load: list[int] = field(init=False)  # parts under way at each rank
@@ -35,7 +36,7 @@ class PromptQueue:
 
     def add(self, prompts: range) -> None:
         """Add a block of prompts."""
-        step = self.size if self.side_by_side is None else 1
+        step = self.size if self.whole or self.side_by_side is None else 1
         self.waiting += range(prompts.start * self.size, prompts.stop * self.size, step)
 
     def deal(self) -> list[list[int]]:
@@ -46,6 +47,8 @@ class PromptQueue:
         room = math.inf
         if self.side_by_side is not None and self.ranks > 1:
             room = self.side_by_side + self.side_by_side // _WAITING
+            if self.whole:
+                room = max(1, room // self.size)
         for place in range(len(self.waiting)):
             if self.side_by_side is None:
                 rank = place % self.ranks

@@ -101,7 +101,9 @@ def training_problems(config: RunConfig) -> list[Problem]:
     from tepo.problems.training_sets import load_training_problems, split_off
 
     assert data.problems
-    loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields)
+    loaded = load_training_problems(
+        data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields, columns=data.columns
+    )
     return split_off(loaded, data.held_out, data.problems)[0]
 
 

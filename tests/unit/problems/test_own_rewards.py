@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,11 +6,13 @@ import pytest
 from tepo.common import trust
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
-from tepo.config.run_config import NamedReward
+from tepo.config.run_config import NamedReward, RunConfig
+from tepo.problems.data_reader import read_data
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards, Scored, check_failures, check_rewards, try_out
 from tepo.store.run_id import run_id
+from tepo.training.preflight import check_settings
 
 SUM = Problem("1", "1+1=", "2", "add")
 OPTIONS = GraderOptions(timeout=0.5, workers=1)
@@ -67,13 +70,13 @@ def rewards(folder: Path, *functions: str, weight: float = 1.0, text: str = FILE
 
 def scored(named: dict[str, NamedReward], *texts: str) -> list[Scored]:
     with Grader(OPTIONS) as grader, OwnRewards(named, grader) as own:
-        return own.score([(SUM, text) for text in texts])
+        return own.score([(SUM, texts)])
 
 
 def test_functions_of_problem_and_response_and_the_verdict(tmp_path: Path) -> None:
     named = {"correct": NamedReward("grader", weight=3.0)} | rewards(tmp_path, "length", "asked")
     with Grader(OPTIONS) as grader, OwnRewards(named, grader) as own:
-        found = own.score([(SUM, "\\boxed{2}"), (SUM, "abc"), (SUM, "\\boxed{2}!!")])
+        found = own.score([(SUM, ["\\boxed{2}", "abc"]), (SUM, ["\\boxed{2}!!"])])
         assert [one.rewards for one in found] == [(1.0, 0.9, 1.0), (0.0, 0.3, 1.0), (1.0, 1.0, 1.0)]
         assert [own.mean(one.rewards) for one in found] == pytest.approx([4.9 / 5, 1.3 / 5, 1])
         assert own.mean(found[2].rewards) == 1.0
@@ -141,6 +144,151 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as missing:
         compose([f"data.reward={{a: {tmp_path / 'a.py'}, b: {tmp_path / 'b.py'}, c: {{weight: 1}}}}"])
     assert all(name in str(missing.value) for name in ("a.py cannot be read", "b.py cannot be read", "c names no file"))
+
+
+CONTEXT = """
+import asyncio
+under_way = 0
+
+def longest(problem, responses):
+    return [len(text) == max(map(len, responses)) for text in responses]
+
+def trl(completions, tests, answer, **kwargs):
+    assert kwargs == {"prompts": ["1+1="] * len(completions), "hint": [None] * len(completions)}
+    return [float(test in text and gold == "2") for text, test, gold in zip(completions, tests, answer)]
+
+async def together(problem, response):
+    global under_way
+    under_way += 1
+    await asyncio.sleep(0.05)
+    if response == "":
+        raise ValueError("empty")
+    return under_way == 3
+
+async def judged(problem, responses):
+    await asyncio.sleep(0)
+    return [{"reward": 0.5, "usd": 0.25 * len(text), "seen": len(responses)} for text in responses]
+
+def short(problem, responses):
+    return [1]
+
+def number(problem, responses):
+    return 1
+
+def named(problem, response):
+    return {"score": 1}
+
+def cost(problem, response):
+    return {"reward": 1, "usd": float("nan")}
+
+def figure(problem, response):
+    return {"reward": 1, "mean": 1}
+
+def ids(completions, completion_ids):
+    return [1.0 for _ in completions]
+"""
+ROW = replace(SUM, columns={"tests": "bb", "hint": None})
+
+
+def in_context(folder: Path, function: str, *texts: str) -> list[Scored]:
+    named = rewards(folder, function, text=CONTEXT)
+    with Grader(OPTIONS) as grader, OwnRewards(named, grader, tuple(ROW.columns)) as own:
+        assert own.of_groups == (function not in ("named", "cost", "figure"))
+        return own.score([(ROW, texts), (ROW, texts[:1])])
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [("longest", [0, 1, 1, 1]), ("trl", [0, 1, 1, 0]), ("together", [1, 1, 1, 0]), ("judged", [0.5] * 4)],
+)
+def test_a_reward_may_take_the_group_and_columns_of_the_data(
+    tmp_path: Path, function: str, expected: list[float]
+) -> None:
+    scored = in_context(tmp_path, function, "a", "bb", "bb")
+    assert [row.rewards for row in scored] == [(value,) for value in expected]
+    assert not any(row.failure for row in scored)
+    if function == "judged":
+        figures = [dict(row.figures) for row in scored]
+        assert figures == [
+            {"judged/usd": usd, "judged/seen": seen} for usd, seen in ((0.25, 3), (0.5, 3), (0.5, 3), (0.25, 1))
+        ]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("short", "returned 1 values for 2 responses"),
+        ("number", "returned int, not a list of numbers"),
+        ("named", "returned a mapping without the key reward"),
+        ("cost", "returned nan as usd, which is no finite number"),
+        ("figure", "returned 'mean' as a name, which no metric can have"),
+    ],
+)
+def test_what_a_group_is_given_must_fit_it(tmp_path: Path, function: str, said: str) -> None:
+    scored = in_context(tmp_path, function, "a", "bb")
+    assert scored[0].rewards == (0.0,)
+    assert said in scored[0].failure
+
+
+def test_of_responses_that_are_awaited_together_one_may_fail(tmp_path: Path) -> None:
+    scored = in_context(tmp_path, "together", "a", "", "bb")
+    assert [row.rewards for row in scored[:3]] == [(1.0,), (0.0,), (1.0,)]
+    assert [row.failure.endswith("ValueError: empty") for row in scored[:3]] == [False, True, False]
+
+
+def test_a_keyword_that_is_no_column_is_named_before(tmp_path: Path) -> None:
+    for function, columns, said in (("trl", (), "takes tests"), ("ids", ("tests",), "takes completion_ids")):
+        with pytest.raises(UserError, match=f"{said}, which data.columns does not name"):
+            check_rewards(rewards(tmp_path, function, text=CONTEXT), OPTIONS, columns)
+    check_rewards(rewards(tmp_path, "trl", text=CONTEXT), OPTIONS, ("tests",))
+
+
+ROWS = "question,tests,url\nName a fruit.,apple,x\nName a nut.,almond,y\n"
+
+
+def own_data(folder: Path, *words: str, rows: str = ROWS) -> RunConfig:
+    (folder / "rows.csv").write_text(rows)
+    (folder / "own.py").write_text("def reward(completions, tests):\n    return [1.0 for _ in completions]\n")
+    return compose([f"data={folder / 'rows.csv'}", "data.columns=[tests]", f"data.reward={folder / 'own.py'}", *words])
+
+
+def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_path: Path) -> None:
+    config = own_data(tmp_path)
+    check_settings(config)
+    read = read_data(config.data.problems, columns=config.data.columns)
+    assert [(problem.prompt, problem.answer, problem.columns) for problem in read.problems] == [
+        ("Name a fruit.", "", {"tests": "apple"}),
+        ("Name a nut.", "", {"tests": "almond"}),
+    ]
+    assert ("tests", "given to rewards (data.columns)", "") in read.columns
+    other_test = run_id(own_data(tmp_path, rows=ROWS.replace("almond", "walnut")))
+    other_url = run_id(own_data(tmp_path, rows=ROWS.replace("x", "z")))
+    assert other_test != run_id(own_data(tmp_path)) == other_url
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.columns=[test]"], "no column 'test'"),
+        (["data.reward=null"], "no reward is given these columns"),
+        (["data.reward={a: FILE, b: grader}"], "no answers that the grader could compare with"),
+        (["data.held_out=1"], "validation compares with answers"),
+    ],
+)
+def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_settings(own_data(tmp_path, *(word.replace("FILE", str(tmp_path / "own.py")) for word in words)))
+
+
+def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column holds an answer") as refused:
+        read_data(own_data(tmp_path).data.problems)
+    assert "data.columns=[COLUMN]" in refused.value.fix
+
+
+def test_generated_problems_have_no_columns() -> None:
+    with pytest.raises(UserError, match="only problems of your own have columns"):
+        check_settings(compose(["data.columns=[tests]"]))
 
 
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:

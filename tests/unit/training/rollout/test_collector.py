@@ -17,6 +17,7 @@ from tepo.config.run_config import RunConfig
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
+from tepo.problems.rewards.own_rewards import OwnRewards
 from tepo.sampling.embedded import torch_sampler
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
@@ -169,10 +170,12 @@ def collected(
     return collector.collect(start, 5, before, StepMetrics()), sampler
 
 
-def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[Rollout, Clock]]:
+def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock], **more: Any) -> list[tuple[Rollout, Clock]]:
     slots, barrier = [None, None], threading.Barrier(2)
     with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(lambda rank: collected(config, sampler(), Exchange(rank, slots, barrier)), range(2)))
+        return list(
+            threads.map(lambda rank: collected(config, sampler(), Exchange(rank, slots, barrier), **more), range(2))
+        )
 
 
 def numbers(rollout: Rollout) -> list[int]:
@@ -284,6 +287,27 @@ def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: i
                 assert group.prompt == other.prompt
                 assert [a.tokens.tolist() for a in group.responses] == [b.tokens.tolist() for b in other.responses]
                 assert group.rewards.tolist() == other.rewards.tolist()
+
+
+def test_a_reward_of_the_whole_group_is_given_it_whoever_draws_its_responses(tmp_path: Path) -> None:
+    """Also of a sampler that is otherwise given responses one by one, on two ranks."""
+    text = "def reward(problem, responses):\n    return [len(text) == max(map(len, responses)) for text in responses]\n"
+    (tmp_path / "longest.py").write_text(text)
+    config = small(tmp_path, f"data.reward={tmp_path / 'longest.py'}")
+    answers = [[(10 + (7 * number + 3 * index) % 41, False) for index in range(4)] for number in range(48)]
+
+    def clock() -> Clock:
+        return Clock(answers.__getitem__, side_by_side=16)
+
+    with Grader(GraderOptions(workers=1)) as grader, OwnRewards(config.data.reward, grader) as own:
+        alone, sampler = collected(config, clock(), own=own)
+        ranks = on_two_ranks(config, clock, own=own)
+    assert {job.first for jobs in sampler.added for job in jobs} == {0}
+    for rollout in (alone, *(rollout for rollout, _ in ranks)):
+        assert numbers(rollout) == list(range(8))
+        for group in rollout.groups:
+            lengths = [length for length, _ in answers[group.prompt.number]]
+            assert group.rewards.tolist() == [float(length == max(lengths)) for length in lengths]
 
 
 def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(

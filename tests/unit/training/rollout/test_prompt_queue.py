@@ -9,10 +9,12 @@ from tepo.training.rollout.prompt_queue import PromptQueue
 SIZE = 4
 
 
-@given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 9), seed=st.integers(0, 2**32))
-def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int, seed: int) -> None:
-    """In prompt order, to a rank that has room; what ended or was given up leaves room for others."""
-    draw, shared = Random(seed), PromptQueue(ranks, SIZE, side_by_side)
+@given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 40), seed=st.integers(0, 2**32), whole=st.booleans())
+def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int, seed: int, whole: bool) -> None:
+    """In prompt order, alone or as a group, to a rank that has room; what ended or was given up leaves room."""
+    draw, shared = Random(seed), PromptQueue(ranks, SIZE, side_by_side, whole)
+    step = SIZE if whole else 1
+    room = max(1, (side_by_side + side_by_side // 4) // step)
     dealt: list[int] = []
     under_way: list[set[int]] = [set() for _ in range(ranks)]
     given_up: set[int] = set()
@@ -27,7 +29,7 @@ def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int,
             under_way[rank] |= set(parts)
         assert shared.load == [len(parts) for parts in under_way]
         most = max(shared.load)
-        assert ranks == 1 or most <= side_by_side + side_by_side // 4
+        assert ranks == 1 or most <= room
         assert not shared.waiting or min(shared.load) == most
         for parts in under_way:
             ended = draw.sample(sorted(parts), draw.randint(0, len(parts)))
@@ -40,9 +42,9 @@ def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int,
             shared.ended(dropped)  # graded in the same moment: changes nothing
             for parts in under_way:
                 parts -= dropped
-            given_up |= {part for part in range(end * SIZE, added * SIZE) if part not in dealt}
+            given_up |= {part for part in range(end * SIZE, added * SIZE, step) if part not in dealt}
     assert dealt == sorted(set(dealt))
-    assert {*dealt, *shared.waiting, *given_up} == set(range(added * SIZE))
+    assert {*dealt, *shared.waiting, *given_up} == set(range(0, added * SIZE, step))
 
 
 @pytest.mark.parametrize("ended", [False, True])

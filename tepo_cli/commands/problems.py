@@ -86,8 +86,8 @@ def _verified(name: str, settings: list[str], *, skip_generated: bool) -> bool:
         if config:
             options = GraderOptions.of_training(config.grader)
             graded = not config.data.reward or not all(reward.own for reward in config.data.reward.values())
-        columns = (config.data.fields, config.data.columns) if config else (None, ())
-        read = read_data(name, *columns, most=None)
+        fields, columns = (config.data.fields, config.data.columns) if config else ({}, [])
+        read = read_data(name, fields, columns, most=None)
         problems = list(read.problems)
     elif name in training_names():
         problems = load_training_problems(name)

@@ -3,7 +3,8 @@ response, and ends with a number from 0 to 10.
 
     export JUDGE_URL=http://localhost:8000/v1 JUDGE_MODEL=NAME        # JUDGE_KEY=… where the server asks for one
     export JUDGE_PRICES=0.15,0.60                                     # USD a million tokens, read and written
-    TEPO_PATH=examples/llm_judge tepo train data=examples/llm_judge/rows.csv data.columns='[rubric]' data.reward=judge.py
+    cd examples/llm_judge
+    tepo train data=rows.csv data.columns='[rubric]' data.reward=rewards/judge.py model=NAME
 
 All responses of a group are asked at once. What was judged is kept in `judge_cache/` and asked once, also by the next
 run. `reward/judge/tokens`, `reward/judge/usd` and `reward/judge/asked` are means over the responses of a step.
@@ -37,7 +38,10 @@ def ask(request):
     with urllib.request.urlopen(post, timeout=SECONDS) as reply:
         said = json.load(reply)
     usage = said["usage"]
-    return {"text": said["choices"][0]["message"]["content"], "tokens": [usage["prompt_tokens"], usage["completion_tokens"]]}
+    return {
+        "text": said["choices"][0]["message"]["content"],
+        "tokens": [usage["prompt_tokens"], usage["completion_tokens"]],
+    }
 
 
 def judged(request):
@@ -65,8 +69,8 @@ async def reward(problem, response):
     }
     answer, asked = await asyncio.to_thread(judged, request)
     scores = re.findall(r"Score: *(\d+)", answer["text"])
-    prices = [float(price) for price in os.environ.get("JUDGE_PRICES", "0,0").split(",")]
-    usd = sum(count * price / 1e6 for count, price in zip(answer["tokens"], prices))
+    read, written = map(float, os.environ.get("JUDGE_PRICES", "0,0").split(","))
+    usd = (answer["tokens"][0] * read + answer["tokens"][1] * written) / 1e6
     return {
         "reward": min(10, int(scores[-1])) / 10 if scores else 0.0,
         "tokens": sum(answer["tokens"]) if asked else 0,

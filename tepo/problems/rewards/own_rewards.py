@@ -68,7 +68,8 @@ class OwnRewards:
         verdicts = self._grader.grade(pairs) if len(columns) < len(self._named) else []
         scored = []
         for index in range(len(pairs)):
-            judged, rewards, failure, figures = iter(columns), [], "", {}
+            judged, rewards, failure = iter(columns), [], ""
+            figures: dict[str, float] = {}
             for name, reward in zip(self.names, self._named, strict=True):
                 value, others, why = next(next(judged)) if reward.own else (float(verdicts[index].correct), {}, "")
                 rewards.append(0.0 if why else value)

@@ -28,7 +28,11 @@ def chat(
     """Talk with a model, asked as it was in training.
 
     Ctrl-C stops a response, and where none is written the command, as Ctrl-D does. In a pipe each line is a question of
-    its own; responses go to standard output, everything else to standard error."""
+    its own; responses go to standard output, everything else to standard error.
+
+    \b
+    tepo chat package:laptop
+    tepo chat runs/RUN"""
     from tepo_cli.conversation import Manner, converse
 
     converse(model, store, revision, Manner(raw, temperature, max_new_tokens, seed), backend)

@@ -38,7 +38,11 @@ def doctor(
 
     Also says which scales fit, and what is missing and how to get it. --store looks for damaged runs. Then each
     installed engine trains two steps; on a GPU the attention and log-prob kernels are compared with torch. Exit code 1
-    if one fails, a run is damaged, or tepo does not support the system."""
+    if one fails, a run is damaged, or tepo does not support the system.
+
+    \b
+    tepo doctor
+    tepo doctor --selftest"""
     if store is not None:
         check_store_exists(store)
     print(f"{'system':24} {described()}")

@@ -79,7 +79,11 @@ def responses(
 
     Shows all of what the page shows a part of.
 
-    `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not."""
+    `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not.
+
+    \b
+    tepo responses RUN add3
+    tepo responses RUN add3 --vs OTHER --show disagree"""
     from tepo.store.samples_file import answered, disagree
 
     if show == "disagree" and vs is None:

@@ -32,7 +32,11 @@ def fetch(
 
     Train from it with `model=NAME`, or `model=cache:NAME` for one of your own. After --all on the login node of a
     cluster its study starts on nodes without a network, with HF_HUB_OFFLINE=1. The other options are those of the
-    study."""
+    study.
+
+    \b
+    tepo model fetch smollm2-135m
+    tepo model fetch --all panel-e --scale single_gpu"""
     from tepo.policy.model.fetch import fetch as fetched
     from tepo.reporting.progress import say
 
@@ -65,7 +69,10 @@ def warmstart(
 ) -> None:
     """Warm-start a small policy on generated solutions.
 
-    Train from it with `model.path=FOLDER`."""
+    Train from it with `model.path=FOLDER`.
+
+    \b
+    tepo model warmstart laptop --out FOLDER"""
     import torch
 
     from tepo.common.errors import unknown_name

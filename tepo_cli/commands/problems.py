@@ -25,7 +25,11 @@ def verify(names: Annotated[list[str] | None, typer.Argument(help=_SETS, show_de
     They are read from files, TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows;
     the others are checked all the same. Of data of yours a table says what became of each column; settings are those of
     `tepo train`, as data.fields.problem=COLUMN. Exit code 1 where a gold of yours is a guess or cannot be read, or a
-    problem of yours has two that differ."""
+    problem of yours has two that differ.
+
+    \b
+    tepo data verify aime24
+    tepo data verify FILE.csv data.fields.problem=COLUMN"""
     from tepo.common import paths
     from tepo.config.own_files import is_own, unquoted
     from tepo.problems.training_sets import training_names
@@ -129,7 +133,10 @@ def contamination(
 ) -> None:
     """Count benchmark problems that a training set holds.
 
-    They are there almost verbatim (Jaccard index of 24-character shingles); counted by benchmark."""
+    They are there almost verbatim (Jaccard index of 24-character shingles); counted by benchmark.
+
+    \b
+    tepo data contamination dapo_math --rows"""
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps
     from tepo.problems.training_sets import dataset_benchmarks, load_training_problems
@@ -172,7 +179,10 @@ def grade(
 
     The answer of a prediction is its last box. Without any box it is what follows "answer is", or the last formula of a
     sentence, or all of the prediction if it is short.
-    """
+
+    \b
+    tepo data grade FILE.jsonl
+    echo '{"gold": "1/2", "prediction": "0.5"}' | tepo data grade -"""
     from tepo.common.files import write_atomic
     from tepo.problems.grader import Grader, GraderOptions, given_up
     from tepo.problems.grader.options import FALLBACKS
@@ -252,7 +262,10 @@ def regrade(
 ) -> None:
     """Grade stored responses with the grader of today.
 
-    Shows every flipped verdict, and stores verdicts and scores."""
+    Shows every flipped verdict, and stores verdicts and scores.
+
+    \b
+    tepo data regrade runs"""
     from tepo.evaluation.regrade import evaluations
     from tepo.evaluation.regrade import regrade as regrade_one
     from tepo.problems.benchmarks import load_benchmark

@@ -25,7 +25,10 @@ def push(
     """Publish a finished run on the Hugging Face hub.
 
     Sends the last weights with tokenizer and adapters, the model card, the configuration, the formula and the scores,
-    in one commit. Optimiser state, samples and names of this machine's folders are not sent."""
+    in one commit. Optimiser state, samples and names of this machine's folders are not sent.
+
+    \b
+    tepo push RUN NAME/MODEL --dry-run"""
     from tepo.jobs.publish import CARD, check_repository, files_of, size_of
     from tepo.jobs.publish import push as send
     from tepo.reporting.progress import say, waiting

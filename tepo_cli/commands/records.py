@@ -26,7 +26,10 @@ def write(
     """Record the finished runs of a store, in a folder for each study.
 
     A folder keeps its records of runs that the store does not hold, so that a study can be run in parts on several
-    machines."""
+    machines.
+
+    \b
+    tepo records write panel-e --out records"""
     from tepo.common.errors import UserError
     from tepo.common.text import counted
     from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
@@ -55,7 +58,11 @@ def show(names: Names = None, scale: Scale = None) -> None:
     """Show what is recorded.
 
     A line a folder, or with names a line a run, and whether it counts as one of today's plan; then the content is
-    compared with its hash too."""
+    compared with its hash too.
+
+    \b
+    tepo records show
+    tepo records show panel-e"""
     from tepo_cli.show_records import show_folders, show_recorded
 
     if names:
@@ -76,7 +83,10 @@ def check(
     """Train some recorded runs again and compare the verdicts.
 
     Draws runs at random, trains them in a separate store and compares them problem by problem. Exit code 1 if any
-    differ. Another kind of CPU may round differently."""
+    differ. Another kind of CPU may round differently.
+
+    \b
+    tepo records check panel-e"""
     import secrets
     import shutil
     import tempfile

@@ -21,7 +21,11 @@ def listing(
     folder of TEPO_PATH.
 
     With --watch the runs that are being trained and those that have just ended are shown: start it beside a study. In a
-    pipe it looks once."""
+    pipe it looks once.
+
+    \b
+    tepo list
+    tepo list --watch"""
     from tepo_cli.show_runs import show_live_runs, show_names, show_runs
 
     if watch:

@@ -82,7 +82,11 @@ def reproduce(
 ) -> None:
     """Run the papers' tables and figures, and write their page.
 
-    Rows that tables share are trained once."""
+    Rows that tables share are trained once.
+
+    \b
+    tepo reproduce --dry-run
+    tepo reproduce --jobs 2"""
     from tepo.launch.run_units import run_planned
     from tepo.studies.planned_facts import read_facts
     from tepo_cli.study_outputs import check_outputs, write_outputs
@@ -164,7 +168,11 @@ def plan(
     disk, memory and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of its
     draws. The power is estimated from rows in the store with two seeds or more.
 
-    Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps.
+
+    \b
+    tepo plan panel-e --scale single_gpu
+    tepo plan table1 --difference 2 --records"""
     from tepo.studies.plan import scale_of
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped

@@ -26,7 +26,11 @@ def table(
     """Print a study's table from what the store holds.
 
     A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
-    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
+    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict.
+
+    \b
+    tepo table panel-e --records
+    tepo table table1 --records --format latex"""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.study import CLAIMS, USUAL
     from tepo_cli.study_outputs import show_claims, show_tables
@@ -54,7 +58,10 @@ def figure(
     """Draw figures from what the store holds.
 
     Of a study all that was measured: differences, maps, curves. Of the papers one, or `all` whose rows were
-    run; it names the others, and ends with exit code 1 if there are any. It never trains (`tepo ablate` does)."""
+    run; it names the others, and ends with exit code 1 if there are any. It never trains (`tepo ablate` does).
+
+    \b
+    tepo figure panel-e --records --out figures"""
     from tepo.analysis.charts import study_charts
     from tepo.analysis.tables import study_table
     from tepo.reporting.charts.curves import AXES
@@ -131,7 +138,11 @@ def report(
 ) -> None:
     """Write one HTML page from what the store holds.
 
-    It is self-contained: tables, charts, responses, tokens. Never trains."""
+    It is self-contained: tables, charts, responses, tokens. Never trains.
+
+    \b
+    tepo report panel-e --out page.html
+    tepo report --records"""
     # before numpy is there: its products are small, and threads that wait for each other cost more than they save
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tepo.reporting.progress import say

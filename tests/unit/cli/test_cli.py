@@ -1,17 +1,22 @@
 import importlib.metadata
 import json
 import re
+import shlex
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 import yaml
+from typer.core import TyperCommand, TyperGroup
 
 from tepo.common.errors import UserError
 from tepo.common.text import install_line
 from tepo.jobs.selftest import what_failed
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.problems import _rows
+from tepo_cli.main import app
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
@@ -231,3 +236,28 @@ def test_each_thing_that_can_be_run_is_listed_with_a_line_of_description(tmp_pat
     assert said["aime24"] == "American Invitational Mathematics Examination 2024, I and II"
     assert said["gspo"] == "GSPO 2507.18071: one ratio and one clip decision per response"
     assert not list(tmp_path.iterdir())
+
+
+def commands(group: TyperGroup, *path: str) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids="-".join)
+def test_the_help_of_a_command_ends_its_text_with_examples_of_it(path: tuple[str, ...]) -> None:
+    """Their options exist; a pipe may stand before."""
+    command = COMMANDS[path]
+    examples = (command.help or "").partition("\b")[2]
+    lines = [line.strip() for line in examples.splitlines() if line.strip()]
+    assert lines, f"tepo {' '.join(path)} --help has no example"
+    options = {name for parameter in command.params for name in parameter.opts}
+    for line in lines:
+        words = shlex.split(line.rpartition("| ")[2])
+        assert words[: len(path) + 1] == ["tepo", *path]
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, line

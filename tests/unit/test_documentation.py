@@ -37,7 +37,7 @@ FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
 RETIRED = ("wandb",)  # sections that were taken out
 PEERS = ("coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
-WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
+WRITTEN = ("results-comparison.md",)  # by a command
 BESIDE = {
     *WRITTEN,
     "results-known.md",
@@ -46,7 +46,7 @@ BESIDE = {
     "train-keys.md",
 }  # not in the navigation, but on the first page
 NAMED = re.compile(
-    r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
+    r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|notes|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
 )
 LINE = re.compile(r"^\| .+ \| `(?P<file>[\w/]+\.py): (?P<name>[\w.]+)` \|$", re.MULTILINE)
@@ -128,6 +128,18 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         path = ROOT / name
         template = {"NAME", "mine"} & set(path.stem.split("_"))
         assert (path.parent if template else path).exists(), f"{page.name} names {name}"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *ROOT.glob("C*.md"), *(ROOT / "notes").glob("*.md")], ids=lambda page: page.name
+)
+def test_every_link_beside_the_site_leads_somewhere(page: Path) -> None:
+    """mkdocs checks those of docs/."""
+    for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        file = page.parent / name if name else page
+        assert file.exists(), name
+        headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in [re.sub(r"[^\w\s-]", "", one.lower()).replace(" ", "-") for one in headings]
 
 
 def test_every_python_name_in_the_pages_exists() -> None:

@@ -1,5 +1,5 @@
 """Claims that are written down before they are tested: `experiments/claims.yaml`, the one that ships and, on
-`TEPO_PATH`, the user's own beside it (docs/claims.md has its keys).
+`TEPO_PATH`, the user's own beside it (docs/statistics.md has its keys).
 
 A claim is an ordinary study of two rows, at one scale.
 """

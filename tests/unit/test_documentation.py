@@ -287,7 +287,7 @@ def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, mo
     """Training, studies and measurements with --dry-run; what only reads as it is. The study and the claims that two
     pages write first are there."""
     monkeypatch.chdir(tmp_path)
-    for page, name in (("studies.md", "mine"), ("claims.md", "claims")):
+    for page, name in (("studies.md", "mine"), ("statistics.md", "claims")):
         example = (ROOT / "docs" / page).read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
         write(tmp_path / "own" / "experiments" / f"{name}.yaml", example)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))

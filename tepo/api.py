@@ -1,4 +1,4 @@
-"""tepo from Python: each function is the command of the same name, without its printing. docs/library.md shows them."""
+"""tepo from Python: each function is the command of the same name, without its printing. docs/store.md shows them."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence

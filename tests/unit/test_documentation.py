@@ -38,13 +38,7 @@ RETIRED = ("wandb",)  # sections that were taken out
 PEERS = ("coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md",)  # by a command
-BESIDE = {
-    *WRITTEN,
-    "results-known.md",
-    "methods.md",
-    "trainers.md",
-    "train-keys.md",
-}  # not in the navigation, but on the first page
+BESIDE = {*WRITTEN, "language.md", "methods.md", "trainers.md", "train-keys.md"}  # not in the navigation, but on the first page
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|notes|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
@@ -162,6 +156,14 @@ def defined(text: str) -> set[str]:
                 found.add(f"{prefix}{node.name}")
                 stack.append((f"{prefix}{node.name}.", node.body))
     return found
+
+
+def test_the_picture_of_the_house_is_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["name"] == "arrows point one way")
+    picture = (ROOT / "docs" / "architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
+    drawn = re.findall(r"^ (\w+(?: : \w+)*) ", picture, re.MULTILINE)
+    assert drawn == [layer.replace("tepo.", "") for layer in layers]
 
 
 def test_every_line_that_the_architecture_points_to_exists() -> None:

@@ -42,7 +42,7 @@ def run(
     jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
     trust: execute Python that the study names, as `--trust` does.
 
-    Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
+    Raises UserError for bad input, RunFailed when a run failed; the others are kept.
     """
     _check_list(overrides)
     composed.cache_clear()
@@ -68,7 +68,7 @@ def results(
     It is read from the store, and with `records` from the records that ship, of runs that the store lacks. scale,
     overrides: as for `run`. seeds: default: the study's, and with `records` all that these hold.
 
-    Raises UserError for what cannot be meant, and for damaged files.
+    Raises UserError for bad input and for damaged files.
     """
     _check_list(overrides)
     composed.cache_clear()
@@ -92,7 +92,7 @@ def train(
     evaluate, validate: measure it on the benchmarks of its data, on validation problems. torch's threads and random
     state are as before when it returns.
 
-    Raises UserError for what cannot be meant or a run that another process has, RunFailed when the run failed.
+    Raises UserError for bad input or a run that another process has, RunFailed when the run failed.
     """
     import torch
 

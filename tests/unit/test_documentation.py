@@ -30,15 +30,17 @@ from tepo.reporting.tables.table import VERDICT, verdict_in
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
+from tests.unit import api_page
 from tests.unit.training.small import write
 
 ROOT = Path(tepo.__file__).parents[1]
 FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
 RETIRED = ("wandb",)  # sections that were taken out
-PEERS = ("coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
+PEERS = ("api.md", "coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md",)  # by a command
-BESIDE = {*WRITTEN, "language.md", "methods.md", "trainers.md", "train-keys.md"}  # not in the navigation, but on the first page
+# not in the navigation, but on the first page
+BESIDE = {*WRITTEN, "language.md", "methods.md", "trainers.md", "train-keys.md"}
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|notes|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
@@ -93,6 +95,10 @@ def test_a_page_opens_with_what_the_reader_can_do(page: str) -> None:
     assert title.startswith("# ")
     assert "you can " in f"{first} ".lower(), first
     assert f"]({page})" in (ROOT / "docs" / "index.md").read_text()
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "python -m tests.unit.api_page"
 
 
 def test_the_page_of_results_is_in_the_site_and_in_its_navigation(site: Path) -> None:

@@ -38,7 +38,7 @@ def run(
     """Train and measure what the store lacks of a study, and give its table: `tepo ablate`.
 
     scale: default: laptop, or the only one that the study has. seeds: default: the study's. overrides: for every
-    row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
+    row, as after `--set` (`train.steps=20`, `data=words.jsonl`).
     jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
     trust: execute Python that the study names, as `--trust` does.
 

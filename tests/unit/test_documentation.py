@@ -97,6 +97,12 @@ def test_a_page_opens_with_what_the_reader_can_do(page: str) -> None:
     assert f"]({page})" in (ROOT / "docs" / "index.md").read_text()
 
 
+def test_a_page_by_hand_is_read_in_one_sitting() -> None:
+    pages = {page for page in PAGES if page.name not in BESIDE | {"api.md"}}
+    words = {page.name: len(page.read_text().split()) for page in pages}
+    assert {name: count for name, count in words.items() if count > 2500} == {}
+
+
 def test_the_reference_is_what_the_docstrings_say() -> None:
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "python -m tests.unit.api_page"
 

@@ -1,5 +1,6 @@
-"""Check whether averages, differences and ranks of the TEPO paper follow from its own columns: `docs/paper.md` has the
-output. The "Avg." is the mean over samples, not over columns; only the size of OMNI-MATH is not known, and is fitted.
+"""Check whether averages, differences and ranks of the TEPO paper follow from its own columns; the output is in
+`notes/paper-arithmetic.md`. The "Avg." is the mean over samples, not over columns; only the size of OMNI-MATH is not
+known, and is fitted.
 """
 
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow, RowKey, all_rows, load_table, reference_row

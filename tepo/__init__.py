@@ -1,6 +1,6 @@
 """Regenerate the tables of TEPO and GTPO / GRPO-S from declarative experiments, at two scales.
 
-From Python: `tepo.run`, `tepo.results`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/library.md).
+From Python: `tepo.run`, `tepo.results`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/store.md).
 `__init__.pyi` has their
 types. Each is imported when it is first asked for: `import tepo` alone loads neither torch nor pandas.
 """

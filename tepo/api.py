@@ -1,4 +1,4 @@
-"""tepo from Python: each function is the command of the same name, without its printing. docs/library.md shows them."""
+"""tepo from Python: each function is the command of the same name, without its printing. docs/store.md shows them."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,11 +38,11 @@ def run(
     """Train and measure what the store lacks of a study, and give its table: `tepo ablate`.
 
     scale: default: laptop, or the only one that the study has. seeds: default: the study's. overrides: for every
-    row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
+    row, as after `--set` (`train.steps=20`, `data=words.jsonl`).
     jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
     trust: execute Python that the study names, as `--trust` does.
 
-    Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
+    Raises UserError for bad input, RunFailed when a run failed; the others are kept.
     """
     _check_list(overrides)
     composed.cache_clear()
@@ -68,7 +68,7 @@ def results(
     It is read from the store, and with `records` from the records that ship, of runs that the store lacks. scale,
     overrides: as for `run`. seeds: default: the study's, and with `records` all that these hold.
 
-    Raises UserError for what cannot be meant, and for damaged files.
+    Raises UserError for bad input and for damaged files.
     """
     _check_list(overrides)
     composed.cache_clear()
@@ -92,7 +92,7 @@ def train(
     evaluate, validate: measure it on the benchmarks of its data, on validation problems. torch's threads and random
     state are as before when it returns.
 
-    Raises UserError for what cannot be meant or a run that another process has, RunFailed when the run failed.
+    Raises UserError for bad input or a run that another process has, RunFailed when the run failed.
     """
     import torch
 

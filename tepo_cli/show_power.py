@@ -33,8 +33,8 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
         )
         text[0] = f"power: {power.seeds} seeds find {points} with {POWER:.0%}"
     text.append(
-        f"variances of {counted(len(power.measured), 'comparison')} on hand, that between seeds {CAUTION:.0%} surely "
-        f"not larger; family of {power.family}"
+        f"variances from {counted(len(power.measured), 'comparison')}, that between seeds at the upper end of its "
+        f"{CAUTION:.0%} interval; corrected for {counted(power.family, 'comparison')}"
     )
     return "; ".join(text)
 

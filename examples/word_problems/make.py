@@ -2,10 +2,18 @@
 
 python make.py FOLDER [--steps 1600]
 
+    python examples/word_problems/make.py words
+    export TEPO_PATH=words
+    tepo eval word_problems --model words/base --wrap base
+    tepo train scale=single_gpu objective=grpo_dapo model=words/base data=words/train.jsonl sampler=torch \
+        train.steps=20 train.prompts_per_step=32 train.mini_batch_prompts=8 train.max_prompt_tokens=96 \
+        train.max_new_tokens=48 train.learning_rate=5e-5 'data.benchmarks=[word_problems]' --evaluate
+
 FOLDER gets train.jsonl, evals/word_problems.yaml with its problems, and base/. RL at scale=single_gpu then lifts the
-policy on problems whose texts it has not seen (docs/scales.md). What costs the time is to learn that numbers are
-copied from the question. So most of the warm start is packed lines of short questions and running sums. The rest is
-chains of thought after the prompt of the training, some with a slip: the policy knows the way and often errs.
+policy on problems whose texts it has not seen: from 75.3% (± 3.0) of 400 to 98.1% (97.1 to 99.0), with one seed. What
+costs the time is to learn that numbers are copied from the question. So most of the warm start is packed lines of short
+questions and running sums. The rest is chains of thought after the prompt of the training, some with a slip: the policy
+knows the way and often errs.
 """
 
 import argparse

@@ -93,7 +93,7 @@ def check_no_links(folder: Path, apart: Container[str] = ()) -> None:
     if odd is not None:
         kind = "a symbolic link is in the way" if os.path.islink(odd) else "something that is no file is in the way"
         fix = "put what it leads to in its place, or move it away; only the path of a whole store may be a link"
-        raise UserError(f"{kind}: in the folder of a run nothing leads elsewhere", where=odd, fix=fix)
+        raise UserError(f"{kind}: nothing in the folder of a run may lead elsewhere", where=odd, fix=fix)
 
 
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:

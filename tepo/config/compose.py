@@ -307,7 +307,7 @@ def _check_text(plain: Mapping[str, Any], at: Location) -> None:
         value = around.get(leaf) if isinstance(around, Mapping) else None
         for scalar in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
             if isinstance(scalar, int | float):
-                what = f"{key} is text, and what is written there is to YAML {scalar!r}"
+                what = f"{key} is text, and YAML reads what is written there as {scalar!r}"
                 raise at.at(*key.split(".")).error(what, fix="put it in quotes")
 
 

@@ -48,16 +48,16 @@ class Builder:
         for name in lines:
             place = Place(name, self.lines[name], 0, 0, where.get(name, ""))
             if not _is_name(name):
-                raise place.error(f"{name!r} is no name", _NAME)
+                raise place.error(f"{name!r} cannot be a name", _NAME)
             if name in GIVEN or name in self.functions:
-                raise place.error(f"{name!r} is given and cannot be defined", "another name")
+                raise place.error(f"{name!r} has a meaning already and cannot be defined", "another name")
             if name in constants:
                 raise place.error(f"{name!r} is a constant too", "another name")
         for name in constants:
             if not _is_name(name):
-                raise UserError(f"the constant {name!r} is no name", where=where.get(name, ""), fix=_NAME)
+                raise UserError(f"{name!r} cannot be the name of a constant", where=where.get(name, ""), fix=_NAME)
             if name in GIVEN or name in self.functions:
-                what = f"the constant {name!r} is given and cannot be defined"
+                what = f"the constant {name!r} has a meaning already and cannot be defined"
                 raise UserError(what, where=where.get(name, ""), fix="another name")
 
     def line(self, name: str) -> Node:
@@ -72,7 +72,7 @@ class Builder:
                 unknown = next((part.id for part in names if part.id in self.lines.keys() - self.known.keys()), "")
                 if unknown in waiting:
                     circle = " reads ".join([*waiting[waiting.index(unknown) :], unknown])
-                    raise UserError(f"lines in a circle: {circle}", where=self.where.get(unknown, ""))
+                    raise UserError(f"a line depends on itself: {circle}", where=self.where.get(unknown, ""))
                 if unknown:
                     waiting.append(unknown)
                     continue

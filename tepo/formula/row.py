@@ -188,8 +188,8 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
             raise unknown_name("objective", str(source), names(), where=place, labels=labels()) from None
     path = Path(source).expanduser()
     if str(path) in chain:
-        circle = " like ".join(Path(file).stem for file in (*chain, str(path)))
-        raise UserError(f"rows in a circle: {circle}", where=str(path))
+        circle = " → ".join(Path(file).stem for file in (*chain, str(path)))
+        raise UserError(f"`like` leads back to the same method: {circle}", where=str(path))
     document = load(path)
     return _row(document.data, document.at, path, (*chain, str(path)))
 

@@ -194,7 +194,7 @@ def repeated(objective: Objective) -> str:
     case, batch = prepared_case(objective)
     first, second = ([objective.advantages(case.groups()), unsplit(objective, case, batch)[0]] for _ in range(2))
     same = all(map(torch.equal, first, second)) and torch.equal(first[0], batch.advantages)
-    return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in its place"
+    return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in place"
 
 
 def float32(objective: Objective) -> str:

@@ -1,6 +1,6 @@
 """Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name.
 
-Schema: docs/benchmarks.md."""
+Schema: docs/evaluation.md."""
 
 import re
 from dataclasses import asdict, dataclass, replace

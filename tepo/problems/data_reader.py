@@ -59,8 +59,8 @@ _LINE = 90  # characters of each
 @dataclass(frozen=True, slots=True)
 class ReadData:
     """Problems, and what happened to the rest. columns: name, what it became and what was changed in how many rows, of
-    each. changed: golds that are not their whole cell. guessed: problems whose golds are a guess, with gold and reason
-    of each."""
+    each. changed: golds that are only a part of their cell. guessed: problems whose golds are a guess, with gold and
+    reason of each."""
 
     problems: tuple[Problem, ...]
     columns: tuple[tuple[str, str, str], ...]
@@ -81,7 +81,7 @@ class ReadData:
 
     def lines(self) -> list[str]:
         """Lines for people on what was read: what was lost, how many golds were changed, and the first rows."""
-        changed = f"golds that are not their whole cell: {self.changed:,} of {len(self.problems):,}"
+        changed = f"golds that are only a part of their cell: {self.changed:,} of {len(self.problems):,}"
         lines = [*self.losses(), *([changed] if self.changed else []), *self.remarks]
         for problem in self.problems[:_SHOWN]:
             text = " ".join(problem.prompt.split())

@@ -63,7 +63,7 @@ def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf)
         if not _is_answer(problem.answer):
             reasons[index] = f"{problem.answer.strip()} is no answer"
         elif _NOISE.fullmatch(problem.answer.strip()):
-            reasons[index] = f"{problem.answer.strip()} is a number with the noise of a computer"
+            reasons[index] = f"{problem.answer.strip()} is a number with rounding noise"
         elif not re.search(r"\\boxed|####", problem.answer) and is_worked(problem.answer):
             reasons[index] = f"{problem.answer.strip()} is a worked solution, not an answer"
     unread = [f"{problems[index].id} ({why})" for index, why in sorted(reasons.items()) if why != NOT_TRIED]

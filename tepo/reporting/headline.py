@@ -57,12 +57,12 @@ def _verdicts(blocks: Sequence[TableBlock]) -> str:
     """Verdicts of all blocks together; a row that is another one is not counted."""
     rows = [
         # with the model or setting of its block where it does not name that
-        (f"{block.label(row)} ({block.part})" if block.part else block.label(row), cell.mean, word)
+        (_quoted(f"{block.label(row)} ({block.part})" if block.part else block.label(row)), cell.mean, word)
         for block in blocks
         for row, cell, word in compared(block)
     ]
     rows = [entry for entry in rows if entry[2] != IDENTICAL] or rows
-    total, (first, *_), baseline = len(rows), rows, blocks[0].baseline
+    total, (first, *_), baseline = len(rows), rows, _quoted(blocks[0].baseline)
     apart = f" (separately for {len(blocks)} settings)" if len(blocks) > 1 else ""
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
@@ -88,10 +88,15 @@ def _verdicts(blocks: Sequence[TableBlock]) -> str:
     return f"{', '.join(parts)}{rest}{apart}"
 
 
+def _quoted(label: str) -> str:
+    """A label with a comma, apart from the words around it."""
+    return f'"{label}"' if ", " in label else label
+
+
 def _subject(labels: Sequence[str], total: int) -> str:
-    """ "A and B end", "12 of 16 rows end"."""
+    """ "A and B score", "12 of 16 rows score"."""
     if len(labels) <= _FEW and len(named := listed(labels)) <= _LETTERS:
         who = named
     else:
         who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
-    return f"{who} {'end' if len(labels) > 1 else 'ends'}"
+    return f"{who} {'score' if len(labels) > 1 else 'scores'}"

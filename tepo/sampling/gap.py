@@ -46,7 +46,7 @@ class GapLimits:
     stops: bool  # whether growth ends the run; else it warns
 
 
-# docs/log.md, "the gap of sampler and trainer", has what these follow from.
+# notes/2026-11-23.md, "The gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
 # The first rollout after a sync left out at 1e-6 has 1.1e-4: `most` is below, which bounds a stale first one too.
 _FLOAT32 = GapLimits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)

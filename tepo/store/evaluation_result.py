@@ -89,7 +89,7 @@ def read_validation(file: Path) -> tuple[Validated, str | None] | None:
 
 def validation_damage(file: Path) -> UserError:
     """The error for a validation that is not what it says."""
-    what = "the validation is damaged, edited, or of another run: copied half?"
+    what = "the validation is damaged, edited, or of another run: half copied?"
     return UserError(what, where=str(file), fix="move the file away: the command that wrote it measures it anew")
 
 

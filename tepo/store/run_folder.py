@@ -238,7 +238,7 @@ class RunFolder:
             if not reason and saved:
                 reason, where = self._damage(kept_step, contents=contents), self.checkpoint(kept_step)
             if reason:
-                message = f"the run says it is finished, but {reason}: copied half?"
+                message = f"the run says it is finished, but {reason}: half copied?"
                 raise UserError(message, where=str(where), fix=AGAIN)
             return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}

@@ -107,7 +107,7 @@ def base_id(path: str, revision: str | None, on_record: bool = False) -> str:
 
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
-_OTHER = "the stored configuration is not the one that the run is called after"
+_OTHER = "the stored configuration does not fit the name of the folder"
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 
 
@@ -116,9 +116,9 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = parse_json(path.read_bytes())
     except FileNotFoundError:
-        raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
+        raise UserError("the run has no configuration: half copied?", where=str(path), fix=AGAIN) from None
     except ValueError:
-        what = "the run's configuration is not JSON: copied half?"
+        what = "the run's configuration is not JSON: half copied?"
         raise UserError(what, where=str(path), fix=AGAIN) from None
     if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
         document = config if isinstance(config, dict) else {}

@@ -1,5 +1,5 @@
 """Claims that are written down before they are tested: `experiments/claims.yaml`, the one that ships and, on
-`TEPO_PATH`, the user's own beside it (docs/claims.md has its keys).
+`TEPO_PATH`, the user's own beside it (docs/statistics.md has its keys).
 
 A claim is an ordinary study of two rows, at one scale.
 """
@@ -190,14 +190,14 @@ def _check(claim: Claim, here: Location) -> None:
         check_seeds(claim.seeds)
     if claim.bases:
         if len(claim.bases) < FEWEST_BASES:
-            what = f"fewer than {FEWEST_BASES} bases say little of others"
+            what = f"fewer than {FEWEST_BASES} bases say little about others"
             raise here.at("bases").error(what, fix="tepo model warmstart laptop --seed 6 makes another")
         if len(claim.seeds) < 2:
             raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
         for name, words in claim.bases.items():
             check_words(words, here.at("bases", name))
     elif len(claim.seeds) < FEWEST_SEEDS:
-        raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
+        raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds can hardly decide a claim", fix="name more")
     if (claim.b is None) != (claim.measure == "clipped"):
         raise here.at("measure").error(
             "`clipped` is of A alone", fix="name `b:` for any other measure, and for no `clipped`"

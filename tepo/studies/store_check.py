@@ -30,7 +30,7 @@ def check_store(units: Iterable[Unit]) -> None:
                     check_current(folder, result, benchmark(name), prompts)
                     if not (folder / SAMPLES).is_file():  # from which tables are made; what is in it they check
                         fix = f"copy it again, or move {folder} away and let the study measure it anew"
-                        what = "the samples behind a result are missing: copied half?"
+                        what = "the samples behind a result are missing: half copied?"
                         raise UserError(what, where=str(folder / SAMPLES), fix=fix)
 
 

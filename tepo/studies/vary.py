@@ -75,7 +75,7 @@ def check_values(vary: Vary, at: Location) -> None:
             raise here.error(f"{here.key} names no values", fix=f"{axis}: [1, 2], or {axis}: {{NAME: [KEY=VALUE]}}")
         if any(isinstance(value, bool) for value in values) and is_text(axis):
             raise here.error(
-                f"{axis} is text, and yes, no, on and off are to YAML true or false", fix="put it in quotes"
+                f"{axis} is text, and YAML reads yes, no, on and off as true or false", fix="put it in quotes"
             )
         texts = _texts(axis, values) if isinstance(values, tuple) else []
         for number, text in enumerate(texts):  # also as numbers: 1e-4 and 0.0001 would be one run under two labels

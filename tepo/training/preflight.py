@@ -73,7 +73,7 @@ def check_settings(config: RunConfig) -> None:
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
     if config.train.keep_best and not config.train.validate_every:
         fix = "train.validate_every=N measures after every N steps"
-        raise UserError("without validation no weights are the best", where="train.keep_best=true", fix=fix)
+        raise UserError("validation chooses the best weights, and it is off", where="train.keep_best=true", fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
 

@@ -80,7 +80,7 @@ def _nothing_left_where_refused(folder: RunFolder, store_is_new: bool) -> Iterat
 def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
     folder = run.folder
     if folder.checkpoints() and not folder.manifest():
-        what = "checkpoints lie there, and no manifest says how far they came: copied half?"
+        what = "checkpoints lie there, and no manifest says how far they came: half copied?"
         raise UserError(what, where=str(folder.path), fix=AGAIN)
     if folder.config_file.exists():
         folder.check_config()

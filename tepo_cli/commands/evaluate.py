@@ -41,7 +41,7 @@ def evaluate(
     if configured := [model for model in models if model.split(maxsplit=1)[:1] in kinds and not os.path.exists(model)]:
         others = ["another kind of model"] if configured != models else []
         if idle := [*(["a benchmark"] if benchmarks else []), *how.given, *others]:
-            what = f"{' and '.join(idle)} with a configuration, which is measured as it says itself"
+            what = f"{' and '.join(idle)} with a configuration, which has settings of its own for that"
             raise UserError(what, where=f"-m {configured[0]!r}", fix="leave it out, or name the run by its id")
         from tepo.jobs.measure import check_measurable
         from tepo_cli.train_run import compose_one, run_base, show_measured

@@ -48,7 +48,8 @@ def fetch(
         fetch_inputs([unit for _, units in asked.plan(studies) for unit in units], say)
         return
     if asked != Asked():
-        raise UserError("no study that these options are of", where="tepo model fetch", fix="--all STUDY")
+        what = "these options choose what a study needs, and no study is named"
+        raise UserError(what, where="tepo model fetch", fix="--all STUDY")
     name = name or "smollm2-135m"
     say(f"{fetched(name, source)}: train from it with model=cache:{name}")
 

@@ -112,7 +112,7 @@ def check(
     _, again = read_facts(planned)
     show_agreement(units, recorded, again)
     if differing := sum(not agreement(unit, recorded, again) for unit in units):
-        what = f"{differing} of {len(units)} runs came out otherwise than recorded"
+        what = f"{differing} of {len(units)} runs differ from their records"
         fix = "the kind of CPU and the versions that made the record; others may round otherwise"
         raise RunFailed(what, where=str(store), fix=fix)
     shutil.rmtree(store)

@@ -136,7 +136,7 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
     if memory := planned_memory(jobs, slurm):
         say_wrapped(f"main memory of each node by the plan: {memory / 2**30:.0f} GiB")
     if not kinds:
-        say_wrapped("no Slurm answers here: what its nodes have was not asked, and memory is not asked for")
+        say_wrapped("no Slurm answers here: the memory of its nodes is not known, and none is requested")
 
 
 @unbundled

@@ -65,7 +65,7 @@ def train(
         return
     if show_tokens or show_config:
         where = "--show-tokens" if show_tokens else "--show-config"
-        raise UserError("that is shown of a run in place of training it", where=where, fix="add --dry-run")
+        raise UserError("this option describes a run that is not trained", where=where, fix="add --dry-run")
     from tepo.reporting.progress import waiting
     from tepo.store.run_folder import RunFolder
     from tepo_cli.show_result import is_complete, show_finished

@@ -79,6 +79,6 @@ def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> No
     shown = called(user, "records", "show", "mine", code=2)
     path.write_bytes(truth)
     assert "the records are not those that were written" in shown
-    assert "1 of 1 runs came out otherwise than recorded" in refused
+    assert "1 of 1 runs differ from their records" in refused
     assert " 20 " in refused  # problems of add3, all of them false
     shutil.rmtree(refused.partition("\nin: ")[2].partition("\n")[0])  # the run anew is kept, to be looked at

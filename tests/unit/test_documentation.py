@@ -30,23 +30,19 @@ from tepo.reporting.tables.table import VERDICT, verdict_in
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
+from tests.unit import api_page
 from tests.unit.training.small import write
 
 ROOT = Path(tepo.__file__).parents[1]
 FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
 RETIRED = ("wandb",)  # sections that were taken out
-PEERS = ("coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
+PEERS = ("api.md", "coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
-WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
-BESIDE = {
-    *WRITTEN,
-    "results-known.md",
-    "methods.md",
-    "trainers.md",
-    "train-keys.md",
-}  # not in the navigation, but on the first page
+WRITTEN = ("results-comparison.md",)  # by a command
+# not in the navigation, but on the first page
+BESIDE = {*WRITTEN, "language.md", "methods.md", "trainers.md", "train-keys.md"}
 NAMED = re.compile(
-    r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
+    r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|notes|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
 )
 LINE = re.compile(r"^\| .+ \| `(?P<file>[\w/]+\.py): (?P<name>[\w.]+)` \|$", re.MULTILINE)
@@ -101,6 +97,16 @@ def test_a_page_opens_with_what_the_reader_can_do(page: str) -> None:
     assert f"]({page})" in (ROOT / "docs" / "index.md").read_text()
 
 
+def test_a_page_by_hand_is_read_in_one_sitting() -> None:
+    pages = {page for page in PAGES if page.name not in BESIDE | {"api.md"}}
+    words = {page.name: len(page.read_text().split()) for page in pages}
+    assert {name: count for name, count in words.items() if count > 2500} == {}
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "python -m tests.unit.api_page"
+
+
 def test_the_page_of_results_is_in_the_site_and_in_its_navigation(site: Path) -> None:
     assert "<h1>Nothing yet</h1>" in (site / "results" / "page.html").read_text()
     for page in (ROOT / "docs").glob("*.md"):
@@ -130,6 +136,18 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         assert (path.parent if template else path).exists(), f"{page.name} names {name}"
 
 
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *ROOT.glob("C*.md"), *(ROOT / "notes").glob("*.md")], ids=lambda page: page.name
+)
+def test_every_link_beside_the_site_leads_somewhere(page: Path) -> None:
+    """mkdocs checks those of docs/."""
+    for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        file = page.parent / name if name else page
+        assert file.exists(), name
+        headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in [re.sub(r"[^\w\s-]", "", one.lower()).replace(" ", "-") for one in headings]
+
+
 def test_every_python_name_in_the_pages_exists() -> None:
     text = "".join(page.read_text() for page in PAGES if page.name not in WRITTEN)
     names = set(re.findall(r"`(tepo(?:\.\w+)+)", text))
@@ -150,6 +168,14 @@ def defined(text: str) -> set[str]:
                 found.add(f"{prefix}{node.name}")
                 stack.append((f"{prefix}{node.name}.", node.body))
     return found
+
+
+def test_the_picture_of_the_house_is_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["name"] == "arrows point one way")
+    picture = (ROOT / "docs" / "architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
+    drawn = re.findall(r"^ (\w+(?: : \w+)*) ", picture, re.MULTILINE)
+    assert drawn == [layer.replace("tepo.", "") for layer in layers]
 
 
 def test_every_line_that_the_architecture_points_to_exists() -> None:
@@ -275,7 +301,7 @@ def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, mo
     """Training, studies and measurements with --dry-run; what only reads as it is. The study and the claims that two
     pages write first are there."""
     monkeypatch.chdir(tmp_path)
-    for page, name in (("studies.md", "mine"), ("claims.md", "claims")):
+    for page, name in (("studies.md", "mine"), ("statistics.md", "claims")):
         example = (ROOT / "docs" / page).read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
         write(tmp_path / "own" / "experiments" / f"{name}.yaml", example)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))

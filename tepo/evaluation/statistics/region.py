@@ -1,8 +1,8 @@
 """A stated region of a difference. Light: plans and claims need neither pandas nor scipy.
 
 Two hypotheses stand behind a region, and exactly one of them is true: the true difference lies outside, or inside. The
-answer is that it holds where the first is rejected and that it is refuted where the second is. docs/claims.md gives the
-tests."""
+answer is that it holds where the first is rejected and that it is refuted where the second is. docs/statistics.md gives
+the tests."""
 
 import math
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from tepo.evaluation.statistics.intervals import DRAWS, estimate, estimate_share
 from tepo.evaluation.statistics.region import DIFFERS, Region
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 
-AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
+AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg."
 MEAN = "mean"  # over benchmarks, each counting alike
 COLUMNS = ("row", "seed", "benchmark", "problem", "right", "samples")
 

@@ -32,7 +32,7 @@ _SENTENCE = re.compile(r"[A-Z].*\d.*[.!]", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class Gold:
     """A gold. cuts: what was left out of its cell, in words. guessed: it is neither a whole cell, nor the last box, nor
-    what the last line has behind ####."""
+    what the last line has after ####."""
 
     text: str
     cuts: tuple[str, ...] = ()
@@ -58,19 +58,19 @@ def final_answer(text: str) -> Gold:
             raise ValueError(f"with an {error}") from None
         number = "\\boxed" not in marked and re.search(r"\d", marked)  # and no heading
         if number and _plain(marked) != _plain(answer):
-            raise ValueError("whose solution marks two answers, in \\boxed{} and behind ####")
+            raise ValueError("whose solution marks two answers, in \\boxed{} and after ####")
         guessed = answer.strip() != last_box(rest).strip()
         cuts.append("several \\boxed{} joined" if guessed else "in \\boxed{}")
     elif marked:
         answer = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), marked)
-        cuts += ["behind ####", *(["commas of thousands left out"] if answer != marked else [])]
+        cuts += ["after ####", *(["thousands separators left out"] if answer != marked else [])]
         guessed = False
     else:
         answer = rest
         if "####" in answer or "\n\n" in answer.strip() or len(answer.strip()) > _LONGEST or is_worked(answer):
             raise ValueError(UNMARKED)
     if answer.strip().lower() in ("", "nan"):
-        raise ValueError("without an answer" + (" behind its reasoning" if cuts and not rest.strip() else ""))
+        raise ValueError("without an answer" + (" after its reasoning" if cuts and not rest.strip() else ""))
     return Gold(answer.strip(), tuple(cuts), guessed)
 
 

@@ -309,7 +309,7 @@ def test_the_example_of_the_documents(
     learns: float, outcomes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written to a folder of one's own it is loaded beside the claims that ship, planned and judged."""
-    page = (Path(__file__).parents[3] / "docs" / "claims.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "statistics.md").read_text()
     example = page.partition("`experiments/claims.yaml`:\n\n```yaml\n")[2].partition("```")[0]
     write(tmp_path / "experiments" / "claims.yaml", example)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))

@@ -41,7 +41,7 @@ def test_the_document_and_its_pictures_are_current(tmp_path: Path) -> None:
     assert written == committed, how
 
 
-@pytest.mark.parametrize("page", ["results-known.md", "today.md", "paper.md"])
+@pytest.mark.parametrize("page", ["results.md", "paper.md"])
 def test_every_difference_that_is_told_is_printed(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A figure that a change of the statistics or of a study moved is found here: it is in no table then, nor printed
     by the example. The first page has the table of the language model, which has a test of its own."""

@@ -99,7 +99,7 @@ def test_text_of_an_option_that_yaml_takes_for_something_else_is_refused(
     path.parent.mkdir()
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     path.write_text(f"name: mine\npath: package:laptop\nrevision: {text}\n")
-    with pytest.raises(UserError, match=r"model\.revision is text, and what is written there is to YAML") as caught:
+    with pytest.raises(UserError, match=r"model\.revision is text, and YAML reads what is written there as") as caught:
         compose(["model=mine"])
     assert caught.value.where.startswith(f"{path}:3")
     assert compose(["model=mine", f"model.revision={text}"]).model.revision == text

@@ -20,7 +20,7 @@ SCALES = ("laptop", "small_lm", "single_gpu", "paper")
 HEAD = """# The keys of a run
 
 On this page you can look up every key that `tepo train` takes: `tepo train train.steps=40 data.flip_rewards=0.1`. A
-study takes the same keys below `overrides:` and behind `--set`. An objective has keys of its own, which
+study takes the same keys below `overrides:` and after `--set`. An objective has keys of its own, which
 `tepo explain NAME` prints. The columns show what each scale sets. A dash is `null` or an empty list: nothing is set, or
 tepo chooses for the machine and says so. `tepo train --dry-run --show-config` prints what your command sets.
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from tepo.problems.grader import Grader
 
-PAGE = Path(__file__).parents[3] / "docs" / "grader.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
 ROW = re.compile(r"^\| `(?P<gold>.+?)` \| (?P<right>`.+`) \| (?P<wrong>`.+`) \|$", re.MULTILINE)
 
 

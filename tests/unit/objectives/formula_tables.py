@@ -1,4 +1,4 @@
-"""The tables of docs/formula.md and docs/methods.md, from the language itself and from the files of the methods:
+"""The tables of docs/language.md and docs/methods.md, from the language itself and from the files of the methods:
 
     python -m tests.unit.objectives.formula_tables
 
@@ -104,7 +104,7 @@ def tables() -> dict[Path, dict[str, str]]:
             *(f"| `{name}` | {takes(name)} | {one.doc} |" for name, one in FUNCTIONS.items()),
         ),
     }
-    return {DOCS / "formula.md": language, DOCS / "methods.md": {"All methods": methods()}}
+    return {DOCS / "language.md": language, DOCS / "methods.md": {"All methods": methods()}}
 
 
 def with_tables(page: str, made_for: dict[str, str]) -> str:

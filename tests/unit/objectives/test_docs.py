@@ -15,7 +15,8 @@ from tepo.objectives.batch import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE, PAPER = (DOCS / "objectives.md").read_text(), (DOCS / "paper.md").read_text()
+PAPER = (DOCS / "paper.md").read_text()
+PAGE = (DOCS / "trainers-use.md").read_text().partition("## Your own training loop\n")[2]
 
 
 def snippets(page: str) -> list[str]:

@@ -64,8 +64,8 @@ FAULTS: dict[str, tuple[str, str, Objective]] = {
         own("f_g", "x + 1e-9", "A*d", takes="response", gives="response", A="R - f_g(mean_g(R))"),
     ),
     "a draw": ("repeated", "other numbers", own("f", "x + torch.rand_like(x)", TOKEN)),
-    "an argument changed in its place": (
-        "repeated", "changed in its place", own("f", "x.add_(0.1)", "A*exp(d)*f(H_old)")
+    "an argument changed in place": (
+        "repeated", "changed in place", own("f", "x.add_(0.1)", "A*exp(d)*f(H_old)")
     ),
     "digits lost": ("float32", "float32: the gradient", own("f", "(x + 1e4) - 1e4", TOKEN)),
 }  # fmt: skip

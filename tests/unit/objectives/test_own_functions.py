@@ -235,7 +235,7 @@ def test_no_two_things_have_one_name() -> None:
     with pytest.raises(UserError, match=r"soft is declared in own\.py:6 too") as caught:
         Objective("mine", {"A": A, "J": "A*soft(d)"}, {}, functions={"own.py": FILE, "two.py": f"\n{FILE}"})
     assert caught.value.where == "two.py:7"
-    with pytest.raises(UserError, match="'soft' is given and cannot be defined"):
+    with pytest.raises(UserError, match="'soft' has a meaning already and cannot be defined"):
         mine(soft="d")
     with pytest.raises(UserError, match="the constant 'soft' is given"):
         Objective("mine", {"A": A, "J": "A*soft*d"}, {"soft": 1.0}, functions={"own.py": FILE})

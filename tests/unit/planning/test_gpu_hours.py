@@ -87,7 +87,7 @@ def test_hours_and_dollars_of_every_table_stand_on_the_page_as_they_are_planned(
     assert (head in text) is not any(id in Records.found().by_run for id in ids)
 
 
-def test_the_cost_of_a_run_and_of_a_panel_on_the_page_of_today_is_what_is_planned(tmp_path: Path) -> None:
+def test_the_cost_of_a_run_and_of_a_panel_on_the_page_of_results_is_what_is_planned(tmp_path: Path) -> None:
     places = (
         ("Qwen2.5-0.5B on one RTX 4090", "single_gpu", "rtx4090", 1),
         ("Qwen2.5-0.5B on one H100", "single_gpu", "h100", 1),
@@ -99,7 +99,7 @@ def test_the_cost_of_a_run_and_of_a_panel_on_the_page_of_today_is_what_is_planne
         (one,), (all_,) = (hours_on(part, card, gpus) for part in ([units[-1]], units))
         run = f"{one.clock(1):.1f} h, ${one.dollars:.2f}"
         rows.append(f"| {place} | {run} | {all_.clock(1):.0f} h, ${all_.dollars:.0f} |\n")
-    assert "".join(rows) in (PAGE.parent / "today.md").read_text(), "".join(rows)
+    assert "".join(rows) in (PAGE.parent / "results.md").read_text(), "".join(rows)
 
 
 def test_the_page_shows_what_the_plan_says_of_a_model_that_does_not_fit() -> None:

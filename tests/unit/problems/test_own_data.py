@@ -55,7 +55,7 @@ SOLUTIONS = {
     "mark and box agree": ("It is \\boxed{1{,}400}.\n#### 1,400", "1{,}400"),
     "mark and box differ": (
         "\\boxed{5}\n#### 7",
-        ValueError("whose solution marks two answers, in \\boxed{} and behind ####"),
+        ValueError("whose solution marks two answers, in \\boxed{} and after ####"),
     ),
     "a pair": ("#### (1,2)", "(1,2)"),
     "a pair of long numbers": ("#### (1,200)", "(1,200)"),
@@ -68,7 +68,7 @@ SOLUTIONS = {
     "an open box": ("So \\boxed{5", ValueError("with an unclosed box")),
     "reasoning before the answer": ("<think>Maybe \\boxed{3}?</think>It is \\boxed{4}.", "4"),
     "reasoning that the prompt began": ("Maybe \\boxed{3}?</think>It is \\boxed{4}.", "4"),
-    "reasoning that has no end": ("<think>Maybe \\boxed{3}?", ValueError("without an answer behind its reasoning")),
+    "reasoning that has no end": ("<think>Maybe \\boxed{3}?", ValueError("without an answer after its reasoning")),
     "reasoning of OpenThoughts": ("<|begin_of_thought|>\\boxed{3}<|end_of_thought|>\n\\boxed{4}", "4"),
     "reasoning and a bare answer": ("<think>3?</think>\n4", "4"),
     "tags": ("<think>3?</think><answer>4</answer>", "4"),
@@ -364,12 +364,12 @@ def test_verify_shows_what_became_of_each_column_and_trains_the_same(
         [
             "answer",
             "answer",
-            "its text, written as its letter: 1 row; behind ####: 1 row; commas of thousands left out: 1 row",
+            "its text, written as its letter: 1 row; after ####: 1 row; thousands separators left out: 1 row",
         ],
         ["image", "not read: a row with a picture or a sound is dropped", ""],
         ["url", "not used", ""],
     ]
-    assert f"dropped 1 row: 1 {UNMARKED}\n  golds that are not their whole cell: 2 of 2\n" in said
+    assert f"dropped 1 row: 1 {UNMARKED}\n  golds that are only a part of their cell: 2 of 2\n" in said
     assert tuple(load_training_problems(name)) == read.problems
     assert f"dropped 1 row: 1 {UNMARKED}" in check_golds(compose([f"data={name}"]))
     before = training_fingerprint(name)
@@ -458,7 +458,7 @@ def test_nothing_in_reasoning_becomes_a_gold(thought: str, rest: str) -> None:
         try:
             return final_answer(text).text
         except ValueError as error:
-            return f"no gold {str(error).removesuffix(' behind its reasoning')}"
+            return f"no gold {str(error).removesuffix(' after its reasoning')}"
 
     assert gold(f"<think>{thought}\\boxed{{7}}</think>{rest}") == gold(rest)
 

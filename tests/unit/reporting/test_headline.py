@@ -56,11 +56,14 @@ CASES = {
     "claims before their runs": (claims("", ""), "2 registered claims, none of them measured yet"),
     "rows below": (
         compared(("a", -3.0, "worse (p = .01)"), ("b", -1.0, "worse"), ("c", 0.1, "not decided (p = .9)")),
-        "a and b end below plain, none above; 1 not decided",
+        "a and b score below plain, none above; 1 not decided",
+    ),
+    "labels with commas": (
+        compared(("a, wide", -1.0, "worse"), ("b", -2.0, "worse")), '"a, wide" and b score below plain',
     ),
     "many below, some above": (
         compared(*((name, -1.0, "worse") for name in "abcd"), ("e", 2.0, "better"), ("f", 0.0, "not decided")),
-        "e ends above plain, 4 of 6 rows end below; 1 not decided",
+        "e scores above plain, 4 of 6 rows score below; 1 not decided",
     ),
     "none decided": (
         compared(("a", 1.0, "not decided"), ("b", 2.0, "not decided")), "None of 2 rows can be told apart from plain",
@@ -76,21 +79,21 @@ CASES = {
     ),
     "one seed beside what is decided": (
         compared(("a", -4.0, "2 seeds: no verdict"), ("b", 0.4, "better (p = .01)"), ("c", 0.4, "not decided")),
-        "b ends above plain; 1 not decided; 1 without a verdict",
+        "b scores above plain; 1 not decided; 1 without a verdict",
     ),
     "too few problems": (
         compared(("a", -4.0, str(DeltaVerdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
     ),
     "a row that is another one does not count": (
-        compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",
+        compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a scores below plain",
     ),
     "settings": (
         compared(("a", -1.0, "worse"), parts=("rate=1", "rate=2")),
-        "a (rate=1) and a (rate=2) end below plain (separately for 2 settings)",
+        "a (rate=1) and a (rate=2) score below plain (separately for 2 settings)",
     ),
     "bases": (
         drawn((-3.0, "worse (p = .01)"), (-1.0, "not decided (p = .06)"), (-2.0, "worse (p = .03)")),
-        "On average over such bases: row 0 and row 2 end below plain, none above; 1 not decided",
+        "On average over such bases: row 0 and row 2 score below plain, none above; 1 not decided",
     ),
     "a sweep, whose rows are compared with nothing": (sweep({"a": (70.0, 30.0, 0.5)}), ""),
     "a study without a baseline": (scored(10.0, None, 70.0), ""),

@@ -18,7 +18,7 @@ from tests.unit.store.test_links import COMMANDS, of_store
 from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
 
-OTHER = "the stored configuration is not the one that the run is called after"
+OTHER = "the stored configuration does not fit the name of the folder"
 
 
 def run_of(store: Path, *words: str, seed: int = 0) -> Unit:
@@ -117,7 +117,7 @@ def test_no_command_believes_it(
     code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)
     said = " ".join(capsys.readouterr().err.split())
     assert KINDS[kind] in said
-    assert ("called after" in said) == ("recipe" not in kind.__name__)  # not called forged
+    assert ("does not fit the name" in said) == ("recipe" not in kind.__name__)  # not called forged
     assert code == (1 if name == "measure" else 2)
     assert {path: path.read_bytes() for path in before} == before
     with pytest.raises(UserError):

@@ -151,7 +151,7 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
     ("file", "damage", "said"),
     [
         (f"eval/add3/{SAMPLES}", Path.unlink, "the samples behind the result are gone"),
-        (CONFIG, change(seed=7), "not the one that the run is called after"),
+        (CONFIG, change(seed=7), "does not fit the name of the folder"),
         (MANIFEST, half, "the manifest is damaged: not JSON"),
         (MANIFEST, change(recipe=0), None),  # of another version: not damage
     ],

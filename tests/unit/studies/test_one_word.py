@@ -164,7 +164,7 @@ def test_the_untrained_base_is_no_finding_and_in_no_chart_of_differences(own: Pa
     shown = study_table(plan_all(["mine"], None, store=own)[0][0], units, facts)
     (base,) = [row for row in shown.blocks[0].rows if row.label == "as it was"]
     assert "worse" in base.cells[-1].text + base.cells[-2].text + str(base.cells), "the table has it, with its verdict"
-    assert headline(shown) == "gspo ends below plain, none above"[: len(headline(shown))]
+    assert headline(shown) == "gspo scores below plain, none above"[: len(headline(shown))]
     assert "as it was" not in headline(shown)
     (chart,) = comparison_charts(shown)
     made = specification(chart.chart)

@@ -149,7 +149,7 @@ def test_it_is_part_of_the_id_with_what_it_chooses_by() -> None:
 
 
 def test_without_validation_there_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="without validation no weights are the best") as caught:
+    with pytest.raises(UserError, match="validation chooses the best weights, and it is off") as caught:
         train(small(tmp_path, "train.keep_best=true"))
     assert caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())

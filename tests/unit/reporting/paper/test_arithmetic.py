@@ -18,7 +18,10 @@ def script() -> dict[str, Any]:
 
 def test_its_output_stands_in_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert f"```\n{capsys.readouterr().out}```\n" in (ROOT / "docs/paper.md").read_text()
+    printed = capsys.readouterr().out
+    assert f"```\n{printed}```\n" in (ROOT / "notes/paper-arithmetic.md").read_text()
+    follow, of, averages = printed.split()[:3]
+    assert f"{follow} {of} the {averages} averages follow" in (ROOT / "docs/paper.md").read_text()
 
 
 def test_an_average_is_over_samples_and_a_dash_is_zero(script: dict[str, Any]) -> None:

@@ -96,7 +96,7 @@ def test_a_run_goes_on_from_the_checkpoint_before(
 
 FALSE = '{"status": "finished", "steps": 4, "recipe": 3}'
 ENDED = '{"status": "finished", "recipe": 3, "ending": {"kind": "collapse", "step": 3, "why": "all wrong"}}'
-OTHER = "the stored configuration is not the one that the run is called after"
+OTHER = "the stored configuration does not fit the name of the folder"
 
 
 def falsely_finished(run: Path) -> None:
@@ -150,7 +150,7 @@ def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tm
     run.path.rename(other.path)
     for file in lost:
         (other.path / file).unlink()
-    with pytest.raises(UserError, match=r"no manifest says|called after|no configuration"):
+    with pytest.raises(UserError, match=r"no manifest says|does not fit the name|no configuration"):
         train(small(tmp_path / "store", STEPS, "seed=9"))
     assert not other.finished() or MANIFEST not in lost
 

@@ -61,6 +61,15 @@ def test_any_number_of_gpus_is_planned(gpus: int, name: str) -> None:
     assert (found.time.total < eight.time.total) is (gpus > 8)
 
 
+@pytest.mark.parametrize(("model", "tokens"), [("qwen2.5-7b", 128_000), ("qwen2.5-32b", 56_000)])
+def test_the_longest_sequences_that_one_gpu_trains_are_those_on_the_page(model: str, tokens: int) -> None:
+    """As there is no context parallelism, more GPUs do not make them longer."""
+    for more, problem in ((0, ""), (1000, "the updates need 79 GiB of 79")):
+        words = ["scale=paper", f"model={model}", f"train.max_new_tokens={tokens + more - 2048}"]
+        assert {fit(compose(words), BY_NAME[name]).problem for name in ("8 H100", "2 x 8 H100")} == {problem}
+    assert f"{tokens:,}" in (Path(__file__).parents[3] / "docs/engines.md").read_text()
+
+
 def test_a_reference_policy_is_counted() -> None:
     assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
     assert needs_reference(compose(["scale=paper", "objective=grpo"]))

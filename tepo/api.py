@@ -31,7 +31,7 @@ def run(
     seeds: Sequence[int] | None = None,
     store: str | Path = "runs",
     overrides: Sequence[str] = (),
-    jobs: int = 1,
+    jobs: int | None = None,
     progress: bool = True,
     trust: bool = False,
 ) -> StudyResult:
@@ -39,7 +39,8 @@ def run(
 
     scale: default: laptop, or the only one that the study has. seeds: default: the study's. overrides: for every
     row, as after `--set` (`train.steps=20`, `data=words.jsonl`).
-    jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
+    jobs: runs side by side; default: one, or as many as the visible GPUs take. progress: bars on standard error or in
+    the notebook's cell; off: nothing is printed.
     trust: execute Python that the study names, as `--trust` does.
 
     Raises UserError for bad input, RunFailed when a run failed; the others are kept.

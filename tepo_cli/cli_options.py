@@ -47,7 +47,15 @@ _RECORDS = "Read what the store lacks from records; there need be no store."
 Scale = Annotated[str | None, typer.Option(help=_SCALE, show_default=False)]
 Seeds = Annotated[str | None, typer.Option(help=_SEEDS, show_default=False)]
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, max=_MOST, help="Runs side by side, one thread (or --gpus) each.")
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        max=_MOST,
+        help="Runs side by side, one thread (or --gpus) each (default: 1, or all visible GPUs).",
+        show_default=False,
+    ),
 ]
 Store = Annotated[Path, typer.Option(parser=store_folder, metavar="DIR", help="Folder of runs.")]
 StoreOfRun = Annotated[
@@ -110,7 +118,7 @@ class Asked:
 class Where:
     """Options of the place where runs are made."""
 
-    jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
+    jobs: Jobs = None  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
     gpus: Annotated[
         int | None,

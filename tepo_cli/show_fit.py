@@ -12,10 +12,12 @@ from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.disk import GB, run_disk
 from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import COMMUNICATORS, CONTEXT, FRAGMENTS
-from tepo.training.resources.node import GB, PROCESS, node_memory, run_disk
+from tepo.training.resources.node import PROCESS, node_memory
+from tepo.training.resources.remedies import NONE
 from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
@@ -161,8 +163,7 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         rows.append((machine_fit.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent))
     show(("machine", *sizes, "of", "s", "$"), rows, title, stderr=True)
     for machine_fit in (machine_fit for machine_fit in fits if machine_fit.problem):
-        fix = "take more or larger GPUs, or train adapters (engine=torch model.lora_rank=32)"
-        remedy = f"No setting of memory alone makes it fit: {fix}."
+        remedy = f"No setting of memory alone makes it fit: {NONE}."
         if machine_fit.changes is not None:
             servers = any(word.startswith("sampler.kind=") for word in machine_fit.changes)
             remedy = f"It would with {' '.join(machine_fit.changes)}{', servers on other GPUs' if servers else ''}."
@@ -185,10 +186,11 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         timings = []
         for machine_fit in fits:
             time = machine_fit.time
-            parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
+            parts = [time.rollout, time.logprobs, time.updates + time.offload, time.reductions]
+            parts += [time.rest, time.checkpoints]
             beside = " (rollout beside the updates)" if time.beside else ""
             timings.append(f"{machine_fit.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
-        phases = "rollout + old log-probs + updates + reductions + rest"
+        phases = "rollout + old log-probs + updates + reductions + rest + checkpoints"
         say_wrapped(f"seconds of a step ({phases}): {'; '.join(timings)}")
 
 

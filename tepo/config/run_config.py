@@ -115,7 +115,8 @@ class EngineConfig:
     optimizer: Literal["adamw", "adamw_8bit"] = option(
         "adamw", "optimizer; adamw_8bit keeps its moments in 8 bits (engine=torch only)"
     )
-    offload: bool = option(False, "keep the optimizer's state in CPU memory")
+    # null: where nothing fits without; as the rest of the layout no part of a run's id
+    offload: bool | None = option(False, "keep the optimizer's state in CPU memory")
 
 
 @dataclass

@@ -23,10 +23,11 @@ LAUNCHERS = ("local", "slurm")
 
 @dataclass(frozen=True)
 class Slots:
-    """Places for runs: `jobs` local slots with `gpus` GPUs each (None: what the runs can use), or jobs of Slurm."""
+    """Places for runs: `jobs` local slots with `gpus` GPUs each (None: what the runs can use, and slots for all that
+    are visible), or jobs of Slurm."""
 
     launcher: str = "local"
-    jobs: int = 1
+    jobs: int | None = None
     gpus: int | None = None
     slurm: SlurmOptions | None = None
 
@@ -82,22 +83,22 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         return
     from torch.cuda import device_count
 
-    from tepo.launch.unit_checks import check_study, gpus_of
+    from tepo.launch.unit_checks import check_study, slots_of
 
-    slurm, gpus = None, slots.gpus or 0
+    slurm, jobs, gpus = None, slots.jobs or 1, slots.gpus or 0
     if slots.slurm is not None:
         check_slurm()
         slurm = requests(todo, slots.slurm, nodes_here())
     elif slots.gpus is None:
-        gpus, sentence = gpus_of(todo, slots.jobs, device_count())
+        jobs, gpus, sentence = slots_of(todo, slots.jobs, device_count())
         note(sentence)
-    check_study(todo, slots.jobs, gpus, slurm)
+    check_study(todo, jobs, gpus, slurm)
     for line in other_bases(todo):
         note(line)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
         if slurm is None:
-            failures = run_local(todo, slots.jobs, gpus, watch)
+            failures = run_local(todo, jobs, gpus, watch)
         else:
             failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
     for unit in todo:

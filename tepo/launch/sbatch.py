@@ -31,7 +31,7 @@ _SINFO = "%P|%D|%c|%m|%G"  # partition, with a star behind the default; nodes; C
 _MEMORY = ("SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU")  # of these sbatch takes one
 _NO_MEMORY = 1  # MiB that Slurm reports of a node whose memory it was not told
 _SECONDS = 20  # for an answer; without a configuration sinfo looks for one for a minute
-_GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
+_GRACE = 300  # seconds at least
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
 
@@ -50,7 +50,7 @@ class SlurmOptions:
     nodelist: str | None = option(None, "nodes by name")
     exclusive: bool = option(False, "share no node with other jobs")
     minutes: int = option(24 * 60, "time limit; a run that needs longer is requeued and goes on", low=1)
-    grace: int | None = option(None, "seconds a run has to end before its limit; null: 300, or a quarter", low=1)
+    grace: int | None = option(None, "seconds a run has to end before its limit; null: as planned", low=1)
     parallel: int = option(64, "jobs at once", low=1)
     sbatch: dict[str, Any] = option({}, "other options of sbatch, by their long names")
 
@@ -68,7 +68,11 @@ class SlurmOptions:
     @property
     def grace_seconds(self) -> int:
         """Seconds between the request to stop and the time limit."""
-        return self.grace or min(_GRACE, 15 * self.minutes)
+        return self.grace or self.usual_grace(_GRACE)
+
+    def usual_grace(self, planned: float) -> int:
+        """The seconds that a plan asks for, 300 at least, but no more than a quarter of the limit."""
+        return min(max(math.ceil(planned), _GRACE), 15 * self.minutes)
 
     def words(self, jobs: int) -> list[str]:
         """Options of sbatch for an array of so many jobs."""

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,10 @@ from tepo.launch.sbatch import SlurmOptions, fitted, gpus, job_script
 from tepo.launch.slurm_job import NO_STORE, SlurmJob, outcome_file
 from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit
-from tepo.training.resources.memory import Gpus
+from tepo.training.resources.estimate import FACTOR, step_time
+from tepo.training.resources.gpu_cards import A100
+from tepo.training.resources.layout import fill
+from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.node import node_memory
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
@@ -75,13 +78,15 @@ def _failure(unit: Unit, job: str, row: _Row, output: Path) -> Failure:
 
 
 def requests(units: Sequence[Unit], options: SlurmOptions, kinds: Sequence[str]) -> SlurmOptions:
-    """The options of a study's jobs, shown or submitted: with the CPUs and the memory that they leave open, on a
-    cluster of these kinds of nodes (`nodes_here`). Raises UserError where the runs need GPUs and none are asked for,
-    and for nodes that are not there."""
+    """The options of a study's jobs, shown or submitted: with the CPUs, the memory and the grace that they leave open,
+    on a cluster of these kinds of nodes (`nodes_here`). Raises UserError where the runs need GPUs and none are asked
+    for, and for nodes that are not there."""
     needing = [unit.label for unit in units if unit.needs_gpu]
     if needing and not options.gpus and not gpus(str(options.sbatch.get("gres", ""))):
         fix = "--gpus N (slurm.yaml: gpus), or --set engine.device=cpu"
         raise UserError("the runs need a GPU, and the jobs ask for none", where=f"row {needing[0]!r}", fix=fix)
+    if options.grace is None:
+        options = replace(options, grace=options.usual_grace(planned_grace(units, options)))
     return fitted(options, kinds, planned_memory(units, options))
 
 
@@ -93,6 +98,21 @@ def planned_memory(units: Sequence[Unit], options: SlurmOptions) -> float:
         with contextlib.suppress(UserError):
             most = max(most, node_memory(config, shape_of(config.model.path), here))
     return most
+
+
+def planned_grace(units: Sequence[Unit], options: SlurmOptions) -> float:
+    """Seconds that the slowest run takes by the plan from a request to stop to its last checkpoint, with what plans are
+    wrong by: 0 without GPUs, and where no model's shape is known here. Slurm does not say which GPUs a job will have:
+    those of a node are taken for 80 GB cards of the slowest kind."""
+    most, here = 0.0, Gpus(options.nodes * options.gpus, options.gpus, A100.bytes, card=A100)
+    configs = (unit.config for unit in units if options.gpus and not unit.row.base)
+    alike = {str((config.model, config.sampler, config.engine, config.train)): config for config in configs}
+    for config in alike.values():
+        with contextlib.suppress(UserError):
+            shape = shape_of(config.model.path)
+            filled, _ = fill(config, shape, here, reference=False)
+            most = max(most, step_time(filled, shape, here, memory(filled, shape, here)).until_saved)
+    return FACTOR * most
 
 
 def run_slurm(

@@ -21,10 +21,10 @@ from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.preflight import check_benchmarks, check_golds, check_settings, most_ranks
+from tepo.training.resources.disk import GB, run_disk
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.node import GB, run_disk
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
@@ -37,23 +37,25 @@ def check_rows(todo: Sequence[Unit]) -> None:
             check_settings(unit.config)
 
 
-def gpus_of(todo: Sequence[Unit], jobs: int, visible: int) -> tuple[int, str]:
-    """GPUs of each run where nobody says how many, and a sentence on those that are visible. Of these a run over
-    several ranks takes an equal share, as many as it can use, and one on a single device takes one. Raises UserError
-    for more runs side by side than GPUs, and for a GPU that torch cannot use."""
-    taking = [unit.config for unit in todo if unit.takes_gpu]
+def slots_of(todo: Sequence[Unit], asked: int | None, visible: int) -> tuple[int, int, str]:
+    """Runs side by side, `asked` or as many as the visible GPUs take, GPUs of each where nobody says how many, and a
+    sentence on both. A run over several ranks takes an equal share of the GPUs, as many as it can use, and one on a
+    single device takes one. Raises UserError for more runs side by side than GPUs, and for a GPU that torch cannot
+    use."""
+    taking, jobs = [unit.config for unit in todo if unit.takes_gpu], min(asked or 1, len(todo))
     if not taking:
-        return 0, "the runs take a core each, and no GPU; --gpus 1 gives each of them one" if visible else ""
+        return jobs, 0, "the runs take a core each, and no GPU; --gpus 1 gives each of them one" if visible else ""
     check_driver()
     if not visible:
-        return 0, ""
-    jobs = min(jobs, len(todo))
+        return jobs, 0, ""
     if jobs > visible:
         what = f"{counted(jobs, 'run')} side by side, {counted(visible, 'GPU')} visible here"
         raise UserError(what, where=f"--jobs {jobs}", fix=f"--jobs {visible}, or --gpus 0 for the CPU")
     each = min(most_ranks(config, visible // jobs) for config in taking)
-    sentence = f"GPUs of each run: {each} of the {visible} that are visible; --gpus N chooses"
-    return each, sentence if visible > 1 else ""
+    if asked is None:
+        jobs = min(visible // each, len(todo))
+    sentence = f"{counted(jobs, 'run')} side by side on {counted(each, 'GPU')} each, of {visible} that are visible"
+    return jobs, each, f"{sentence}; --jobs N chooses" if visible > 1 else ""
 
 
 def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions | None) -> None:

@@ -2,27 +2,25 @@
 started."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tepo.common.errors import UserError
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.planning.gpus import Machine
 from tepo.policy.model.shapes import Shape, shape_of
-from tepo.sampling.backends import sampler_backend, sampler_kinds
 from tepo.studies.study import SCALES, load_study
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.estimate import START, StepTime, measuring_time, step_time
 from tepo.training.resources.gpu_cards import Card
-from tepo.training.resources.layout import USUAL, fill, get, lacking
+from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import TAKEN, Memory, memory
+from tepo.training.resources.remedies import changes, obstacle
 
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 _SECTIONS = {"sampling": "gen", "updating": "update_actor"}  # a phase of the plan, a section of a step
-_LAYOUT = (*USUAL, "model.gradient_checkpointing")  # what of it decides whether a run fits
 _TABLES = ("table1", "table2")  # with all models of a scale
 
 
@@ -44,11 +42,12 @@ class Fit:
         return step_time(self.config, self.shape, self.machine.of(self.config), self.memory)
 
     def hours(self, *, trained: bool) -> float:
-        """Hours of a run or, not trained, of its base: the sampler's start, all steps, and the benchmarks."""
+        """Hours of a run or, not trained, of its base: the sampler's start, all steps, the last checkpoint, for which
+        the run waits, and the benchmarks."""
         seconds = measuring_time(self.config, self.shape, self.machine.of(self.config))
         if trained:
             start = 0.0 if shares_weights(self.config) else START
-            seconds += start + self.config.train.steps * self.time.total
+            seconds += start + self.config.train.steps * self.time.total + self.time.write
         return seconds / 3600
 
     def cost(self, steps: int) -> float:
@@ -60,29 +59,12 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
     for a model of unknown shape."""
     shape = shape_of(config.model.path)
-    first_fit = check(config, shape, machine, reference=reference)
-    if not first_fit.problem:
-        return first_fit
-
-    for words in _remedies(config, machine.ranks):
-        other = check(changed(config, words), shape, machine, reference=reference)
-        if not other.problem:
-            return replace(first_fit, changes=_as_chosen(words, config, other.config))
-    return replace(first_fit, changes=None)
-
-
-def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
-    """The memory of a run on a machine, and what stands against it, the ranks and settings first."""
     gpus = machine.of(config)
     filled, why = fill(config, shape, gpus, reference)
     needed = memory(filled, shape, gpus, reference=reference)
-    try:
-        engine_backend(config.engine.kind).check_settings(filled, gpus.ranks)
-        sampler_backend(config.sampler.kind).check_settings(filled, gpus.ranks)
-        problem = next((sentence for lacks, sentence in lacking(filled, shape, gpus, needed) if lacks > 0), "")
-    except UserError as error:
-        problem = error.what
-    return Fit(config, filled, shape, machine, needed, problem, why)
+    problem = obstacle(filled, shape, gpus, reference)
+    words = changes(config, shape, machine.of, reference) if problem else ()
+    return Fit(config, filled, shape, machine, needed, problem, why, words)
 
 
 def takes(config: RunConfig) -> str:
@@ -96,55 +78,6 @@ def needs_reference(config: RunConfig) -> bool:
     from tepo.objectives import load_objective
 
     return load_objective(config.objective).needs.initial_policy
-
-
-def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
-    """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
-    with a mini-batch that the ranks divide where they do not; at last a sampler on other GPUs."""
-    size, engine = config.train.mini_batch_prompts, engine_backend(config.engine.kind)
-    split: tuple[str, ...] = ()
-    if size % ranks and engine.several_ranks:
-        split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
-        yield split
-    # another layout than the one that is given first: it changes no result
-    open_layout = " ".join(f"{key}=null" for key in _LAYOUT if get(config, key) is not None)
-    sets = [split]  # in the order of binary numbers whose last digit is the first remedy
-    for remedy in filter(None, [open_layout, *engine.remedies(config)]):
-        sets += [(*words, *remedy.split()) for words in sets]
-    for words in sets:
-        if words != split:
-            yield words
-        for remedy in sampler_backend(config.sampler.kind).remedies(config):
-            yield (*words, *remedy.split())
-    for kind in sampler_kinds():
-        if sampler_backend(kind).remote:
-            yield from ((*words, f"sampler.kind={kind}") for words in sets)
-
-
-def _as_chosen(words: Sequence[str], original: RunConfig, config: RunConfig) -> tuple[str, ...]:
-    """The overrides with what `config` has where they leave the layout open, without what was asked anyway."""
-    chosen = []
-    for word in words:
-        key, _, value = word.partition("=")
-        if key in _LAYOUT and value == "null":
-            if get(config, key) != get(original, key):
-                chosen.append(f"{key}={str(get(config, key)).lower()}")
-        else:
-            chosen.append(word)
-    return tuple(chosen)
-
-
-def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:
-    """The configuration with `section.key=value` overrides."""
-    for word in words:
-        name, _, text = word.partition("=")
-        section, _, key = name.partition(".")
-        old = getattr(config, section)
-        value: Any = {"true": True}.get(text, text)
-        before = getattr(old, key)
-        kind = int if before is None else type(before)
-        config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
-    return config
 
 
 def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,14 +1,15 @@
 """Machines that a run may be planned on. Peak figures are the makers', prices are assumed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tepo.common.errors import UserError, unknown_name
-from tepo.common.text import counted
+from tepo.common.errors import unknown_name
 from tepo.config.run_config import RunConfig
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import A100, A100_40GB, GIB, H100, H200, L40S, RTX_4090, Card
 from tepo.training.resources.memory import Gpus
+
+_NODE = 8  # GPUs of a node at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,21 @@ def machines() -> list[Machine]:
 
 
 def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list[Machine]:
-    """Machines with a card, in any spelling (h100, rtx4090), and with so many GPUs. Raises UserError where there are
-    none."""
+    """Machines with a card, in any spelling (h100, rtx4090), and with so many GPUs: equal nodes of at most 8, with
+    their part of the main memory of a node of 8. Raises UserError for another card."""
     cards = {"".join(machine.card.name.lower().split()): machine.card.name for machine in found}
     name = None if card is None else "".join(card.lower().split())
     if name is not None and name not in cards:
         raise unknown_name("card", str(card), cards, where="--card")
     matches = [machine for machine in found if name is None or machine.card.name == cards[name]]
-    counts = sorted({machine.ranks for machine in matches})
-    if gpus is not None and gpus not in counts:
-        fix = f"a plan is made for {' or '.join(map(str, counts))}"
-        raise UserError(f"no plan for {counted(gpus, 'GPU')}", where="--gpus", fix=fix)
-    return [machine for machine in matches if gpus in (None, machine.ranks)]
+    if gpus in (None, 1):
+        return [machine for machine in matches if gpus in (None, machine.ranks)]
+    each = next(size for size in range(min(gpus, _NODE), 0, -1) if gpus % size == 0)
+    return [
+        replace(machine, nodes=gpus // each, node_gpus=each, host=machine.host * each / _NODE)
+        for machine in matches
+        if machine.ranks == _NODE
+    ]
 
 
 def single_gpus() -> list[Machine]:

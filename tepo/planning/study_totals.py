@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tepo.planning.fit import fit, needs_reference, takes
 from tepo.planning.gpus import Machine
 from tepo.studies.plan import Unit, unique
-from tepo.training.resources.node import run_disk
+from tepo.training.resources.disk import run_disk
 
 
 @dataclass(frozen=True, slots=True)

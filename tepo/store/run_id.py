@@ -72,6 +72,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         else:
             for leaf in leaves.split():
                 del parts[section][leaf]
+    parts["engine"]["offload"] = False  # the layout too; it was not always, and ids stay
     if config.train.keep_best:
         parts["train"]["keep_best"] = [config.train.validate_every, validated(config)]
     parts["objective"] = row_of(parts["objective"]).formula.digest

@@ -32,9 +32,11 @@ from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
-from tepo.training.resources.layout import fill, lacking
-from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.node import GB, run_disk
+from tepo.training.resources.disk import GB, run_disk
+from tepo.training.resources.gpu_cards import GIB
+from tepo.training.resources.layout import fill
+from tepo.training.resources.memory import Gpus
+from tepo.training.resources.remedies import NONE, changes, obstacle
 
 _MOST = 1_000_000  # responses of a step, a hundred times those of the largest runs that were published
 
@@ -191,21 +193,29 @@ def most_ranks(config: RunConfig, most: int) -> int:
     return 1
 
 
-def check_alone(config: RunConfig, shape: Shape, gpu: Gpus, visible: int) -> None:
-    """Raise UserError where by the plan the run does not fit on one GPU, which one process takes, but on several that
-    it sees, a rank each. A sampler.memory_fraction of the user's own overrules the plan."""
-    ranks, reference = most_ranks(config, visible), load_objective(config.objective).needs.initial_policy
-
-    def fits(ranks: int) -> bool:
-        gpus = replace(gpu, ranks=ranks, node_ranks=ranks, taken=0.0)
-        filled, _ = fill(config, shape, gpus, reference)
-        needed = memory(filled, shape, gpus, reference=reference)
-        return all(lacks <= 0 for lacks, _ in lacking(filled, shape, gpus, needed))
-
-    if config.sampler.memory_fraction is None and not fits(1) and fits(ranks):
-        what = f"one process was started, on whose GPU the run does not fit by the plan; on {ranks} it would"
-        fix = f"torchrun --nproc-per-node {ranks} --no-python tepo train … starts a rank for each"
-        raise UserError(what, where=f"{config.model.path}, {visible} GPUs visible", fix=fix)
+def check_fit(asked: RunConfig, config: RunConfig, shape: Shape, gpus: Gpus, visible: int) -> None:
+    """Raise UserError where by the plan the run does not fit on its GPUs, which would be said minutes later by an error
+    of CUDA's: with the ranks that it would fit on where one process was started and sees several GPUs, else with
+    overrides. config: `asked` with nothing left open."""
+    reference = load_objective(config.objective).needs.initial_policy
+    if not (problem := obstacle(config, shape, gpus, reference)):
+        return
+    place = f"{config.model.path}, {counted(gpus.ranks, 'GPU')}"
+    ranks = most_ranks(asked, visible) if gpus.ranks == 1 else 1
+    if ranks > 1:
+        several = replace(gpus, ranks=ranks, node_ranks=ranks, taken=0.0)
+        filled, _ = fill(asked, shape, several, reference)
+        if not obstacle(filled, shape, several, reference):
+            what = f"one process was started, on whose GPU the run does not fit by the plan; on {ranks} it would"
+            fix = f"torchrun --nproc-per-node {ranks} --no-python tepo train … starts a rank for each"
+            raise UserError(what, where=f"{config.model.path}, {visible} GPUs visible", fix=fix)
+    what = f"the run does not fit by the plan: {problem}"
+    words = changes(asked, shape, lambda other: gpus, reference)
+    fix = NONE if words is None else f"it would with {' '.join(words)}"
+    if gpus.taken:
+        what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
+        fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {fix}"
+    raise UserError(what, where=place, fix=f"{fix}; sampler.memory_fraction=0.3, say, overrules the plan")
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:

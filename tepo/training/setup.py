@@ -38,7 +38,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
-from tepo.training.preflight import check_alone, check_machine, check_settings, check_teacher
+from tepo.training.preflight import check_fit, check_machine, check_settings, check_teacher
 from tepo.training.resources.gpu_cards import CARDS
 from tepo.training.resources.layout import fill, is_open, with_share
 from tepo.training.resources.memory import Gpus, held_by_others
@@ -82,6 +82,9 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
     if sampler_backend(config.sampler.kind).segments_may_grow(chosen):
         grow_segments()
     check_machine(chosen, folder.path)
+    if (gpus := planned_gpus(config)).bytes and config.sampler.memory_fraction is None:
+        shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+        check_fit(config, chosen, shape, gpus, torch.cuda.device_count())
     if not folder.started():  # a run that is refused leaves no folder
         for model_config in config.model.loaded:
             check_weights(model_config.path, model_config.revision, model_config.trust_remote_code)
@@ -96,21 +99,22 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
 
 
 def laid_out(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting.
-
-    Raises UserError for a run on one of several GPUs that needs more of them."""
+    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting."""
     if not is_open(config):
         return config, {}
-    gpus = gpus_here(pick_device(config.engine.device))
-    if gpus.ranks > 1:  # they must choose alike before they meet, and go by their cards, not by what is free
-        gpus = replace(gpus, taken=0.0)
+    gpus = planned_gpus(config)
     shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-    if gpus.bytes and gpus.ranks == 1:
-        check_alone(config, shape, gpus, torch.cuda.device_count())
     filled_config, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
     if gpus.bytes and gpus.card is None:
         reasons["card"] = f"{torch.cuda.get_device_name()}: of unknown speed, so an H100's is assumed"
     return filled_config, reasons
+
+
+def planned_gpus(config: RunConfig) -> Gpus:
+    """GPUs that the run is planned for. Several ranks must choose alike before they meet, and go by their cards, not by
+    what is free."""
+    gpus = gpus_here(pick_device(config.engine.device))
+    return replace(gpus, taken=0.0) if gpus.ranks > 1 else gpus
 
 
 @dataclass
@@ -293,7 +297,8 @@ def shape_at(config: RunConfig, source: str) -> Shape:
 def check_same_run(run: RunFolder, latest: Path | None, config: RunConfig, comm: Comm | None) -> None:
     """Raises RunFailed where another rank read other files than this one, so that it would train another run or go on
     from another checkpoint, or chose another layout, as beside another kind of GPU."""
-    layout = config.sampler.tensor_parallel, config.engine.micro_batch_tokens, config.engine.zero_stage
+    engine = config.engine
+    layout = config.sampler.tensor_parallel, engine.micro_batch_tokens, engine.zero_stage, engine.offload
     own_name = f"{run.path.name} at {latest.name}" if latest else run.path.name
     own_name += f", layout {'/'.join(map(str, layout))}"
     names = [own_name] if comm is None else comm.all_gather_object(own_name)

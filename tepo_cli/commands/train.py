@@ -31,7 +31,7 @@ def train(
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help=_SHOW_TOKENS)] = False,
     formula: Lines = None,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help=_MULTIRUN)] = False,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     quiet: Quiet = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
@@ -53,7 +53,7 @@ def train(
             raise UserError(f"{' and '.join(alone)} of a sweep", where=" ".join(words), fix="give each key one value")
         _sweep(words, axes, store, jobs, dry_run=dry_run, quiet=quiet)
         return
-    if multirun or jobs > 1:
+    if multirun or (jobs or 1) > 1:
         where = "--multirun" if multirun else f"--jobs {jobs}"
         fix = "list several values: seed=0,1 or seed=range(3)"
         raise UserError("one run, as no key has several values", where=where, fix=fix)
@@ -83,7 +83,13 @@ def train(
 
 
 def _sweep(
-    words: list[str], axes: dict[str, list[str]], store_option: Path | None, jobs: int, *, dry_run: bool, quiet: bool
+    words: list[str],
+    axes: dict[str, list[str]],
+    store_option: Path | None,
+    jobs: int | None,
+    *,
+    dry_run: bool,
+    quiet: bool,
 ) -> None:
     """Run every combination as a study does, and print its table."""
     from tepo.common import trust

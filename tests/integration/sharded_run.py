@@ -4,27 +4,35 @@ read as the sampler reads them.
     python -m tests.integration.sharded_run MODEL OUT
 
 Writes OUT/RANK.json: bytes of the model, growth of the process's own memory (not of files that are mapped into it)
-while it is loaded, while its weights are read, and while they are written as a checkpoint, weights of this rank, and
-whether those that were read are those of the file, bit for bit.
+while it is loaded, while its weights are read, while they are written, and while a checkpoint of weights and optimiser
+is copied and written after an update, weights of this rank, whether those that were read are those of the file, bit
+for bit, and where the optimiser's state lies that a checkpoint is made of.
 """
 
 import ctypes
 import json
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from deepspeed.accelerator import get_accelerator
 from safetensors.torch import load_file
 
 from tepo.config.compose import compose
+from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import load_policy as loader
 from tepo.policy.model.load_policy import load_policy
-from tepo.training.checkpoints import model_files
+from tepo.policy.packing.packing import pack
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints import model_files, saver
 from tepo.training.distributed import process_group
+from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend
 from tests.unit.training.checkpoints.write_files import write_files
 
@@ -97,8 +105,27 @@ def main(model: str, out: Path) -> None:
     if rank == 0:
         model_files.write_beside_weights(policy, checkpoint)
     _, writing = growth(write)
+    saver._room = lambda ranks: math.inf  # copies are made, however much else runs here
+
+    def save() -> None:
+        def files(scratch: Path) -> Iterator[TensorFile]:
+            yield from model_files.model_files(policy, engine.weights(), scratch, rank, world_size)
+            yield from optimizer_state.files(engine.state(), rank)
+
+        with saver.Saver(RunFolder(out / "run"), engine.comm) as writer:
+            writer.save(1, {}, files)
+
+    engine.backward(token_statistics(engine.model, pack([([1, 2, 3], [[4, 5], [6, 7]])])).logprobs.sum())
+    engine.step(1e-6)
+    engine.weights()
+    _, saving = growth(save)
+    accelerator = get_accelerator()
+    accelerator.current_device_name = lambda: "meta"  # as where masters and moments do not lie on the device
+    places = sorted({str(piece.value.device) for piece in engine.state()})
     found = {
         "writing": writing,
+        "saving": saving,
+        "places": places,
         "bytes": sum(value.nbytes for value in saved.values()),
         "largest": max(value.nbytes for value in saved.values()),
         "loading": loading,

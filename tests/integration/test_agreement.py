@@ -18,6 +18,7 @@ ONE = {
     "embedded deepspeed": ["engine=deepspeed"],
 }  # DeepSpeed last: it makes a rank of the process
 TWO = {f"vllm deepspeed zero {stage}": [*VLLM, "engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
+THREE = {"three ranks": ["engine=deepspeed", "engine.zero_stage=2"]}  # which share no mini-batch of 8 prompts evenly
 COMPARED = (
     "actor/pg_loss",
     "actor/kl_loss",
@@ -34,8 +35,9 @@ TOLERANCE = 1e-4
 def out(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("agreement")
     program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
-    for rank in ranks("tests.integration.agreement_run", folder, json.dumps(TWO)):
-        rank.end()
+    for jobs, count in ((TWO, 2), (THREE, 3)):
+        for rank in ranks("tests.integration.agreement_run", folder, json.dumps(jobs), count=count):
+            rank.end()
     return folder
 
 
@@ -49,7 +51,7 @@ def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.cat([weights[name].flatten() for name in sorted(weights)])
 
 
-@pytest.mark.parametrize("name", [*ONE, *TWO])
+@pytest.mark.parametrize("name", [*ONE, *TWO, *THREE])
 def test_losses_and_weights_agree(out, name):
     (expected, reference), (rows, weights) = outcome(out, "embedded torch"), outcome(out, name)
     assert len(rows) == len(expected) == 3

@@ -5,7 +5,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from tepo.config.compose import compose
 from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.shapes import Shape
+from tepo.training.resources.memory import Gpus
+from tepo.training.resources.node import PROCESS, node_memory
 from tests.integration.commands import ranks
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
@@ -18,6 +22,9 @@ SIZES = {
     "num_key_value_heads": 8,
     "vocab_size": 4096,
 }
+
+
+NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +70,14 @@ def test_each_rank_writes_its_own_files_of_a_checkpoint_without_the_others(said:
     written, given = (AutoModelForCausalLM.from_pretrained(folder / name) for name in ("checkpoint", "model"))
     for (name, value), (_, expected) in zip(written.state_dict().items(), given.state_dict().items(), strict=True):
         assert torch.equal(value, expected), name
+
+
+def test_a_checkpoint_takes_the_main_memory_that_is_planned(said: list[dict]) -> None:
+    """Each rank copies its part of weights and moments, and no rank all of the weights; but for a tensor on its way."""
+    config = compose(["engine=deepspeed", "engine.zero_stage=3"])
+    shape = Shape(*[SIZES[name] for name in NAMES], 128, SIZES["vocab_size"], tied=True)
+    planned = node_memory(config, shape, Gpus(2, 2)) / 2 - PROCESS
+    assert planned == pytest.approx(said[0]["bytes"] * 3 / 2, rel=0.01)
+    for one in said:
+        assert planned * 0.8 < one["saving"] < planned + 2 * one["largest"], one
+        assert one["places"] == ["cpu"]  # nothing goes over the GPU

@@ -24,10 +24,9 @@ from tepo.store.checkpoint_files import TensorFile, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY
+from tepo.training.resources.disk import ROOM, interval
 
 Files = Callable[[Path], Iterable[TensorFile]]
-_BETWEEN = 600.0  # seconds without a checkpoint, where no number of steps is asked for
-_SHARE = 0.5  # of the main memory that is free, for the copies of all ranks of a machine
 _GRACE = 10.0  # seconds in which other ranks must have written something when the run ends by an error
 _LOOK = 0.05  # seconds between two looks for them
 _NOTE = ".rank_{:05d}.json"
@@ -43,17 +42,18 @@ class Saver:
     def __init__(self, run: RunFolder, comm: Comm | None = None, step: int | None = None):
         self.run, self.comm, self.step = run, comm, step
         self._written_at = time.monotonic()  # infinite while one is being written
+        self._begun_at, self._write_s = 0.0, 0.0  # of the newest; of the last that is there
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
         self._thread = ThreadPoolExecutor(1)
         self._tasks: list[Future[None]] = []  # of the checkpoint that is being written: its files; on rank 0 the commit
         self._given_up = threading.Event()
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Tell whether to save after a step: every so many, or ten minutes (None) after the last checkpoint was there,
-        by the clock of the first rank."""
+        """Tell whether to save after a step: every so many, or (None) ten minutes after the last checkpoint was there,
+        and ten times as long as it took to write, by the clock of the first rank."""
         if every is not None:
             return step % every == 0
-        due = time.monotonic() - self._written_at >= _BETWEEN
+        due = time.monotonic() - self._written_at >= interval(self._write_s)
         return due if self.comm is None else self.comm.all_gather_object(due)[0]
 
     def save(self, step: int, progress: dict[str, Any], files: Files, *, over: bool = False) -> None:
@@ -61,7 +61,7 @@ class Saver:
         which it may write small ones itself. over: nothing is trained any more, and what lies in main memory is not
         copied. Raises UserError where this checkpoint or the one before cannot be written."""
         self.finish()
-        self.step, self._written_at = step, math.inf
+        self.step, self._written_at, self._begun_at = step, math.inf, time.monotonic()
         scratch = self.run.scratch(step)
         pending_files: list[TensorFile] = []
         sizes, room = {}, _room(self.ranks)
@@ -175,7 +175,8 @@ class Saver:
             listed = {"files": dict(sorted(files.items())), "sha256": dict(sorted(digests.items()))}
             write_progress(scratch, {"step": step, **progress, **listed})
             replace_folder(scratch, target)
-            self._written_at = time.monotonic()
+            now = time.monotonic()
+            self._written_at, self._write_s = now, now - self._begun_at
             saved = self.run.checkpoints()
             newest = saved[-_KEPT:]
             best = {best_step.step for step in newest if (best_step := self.run.best_up_to(step))}
@@ -189,5 +190,5 @@ def _room(ranks: int) -> float:
     with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             if line.startswith("MemAvailable:"):
-                return _SHARE * 1024 * int(line.split()[1]) / local_ranks
+                return ROOM * 1024 * int(line.split()[1]) / local_ranks
     return 0.0  # unknown: the training waits

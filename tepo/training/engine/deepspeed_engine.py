@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from tepo.common.errors import UserError
 from tepo.common.registry import import_package
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.allocator import empty
 from tepo.policy.model.model_location import load_config
 from tepo.policy.model.weight_check import check_weights
@@ -110,10 +110,10 @@ class DeepSpeedEngine:
         deepspeed = import_deepspeed()
         device = next(model.parameters()).device
         self.comm = join(device)
-        self.stage, self.offload, self.policy = config.engine.zero_stage, config.engine.offload, model
+        self.stage, self.offload, self.policy = config.engine.zero_stage, chosen(config.engine.offload), model
         train = config.train
         options = optimizer_state.adamw_options(train)
-        optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
+        optimizer = torch.optim.AdamW(model.parameters(), **options, fused=self.offload or None)
         deepspeed_settings = settings(config, model.config.hidden_size)
         with contextlib.redirect_stdout(io.StringIO()):  # stage 1 in bfloat16 prints how much memory is taken, often
             self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=deepspeed_settings)
@@ -242,11 +242,12 @@ class DeepSpeedEngine:
         return (address.start, address.numel) if address else None
 
     def _own(self, parameter: nn.Parameter, key: str) -> Tensor:
-        """This rank's numbers of a state (`master`: of the float32 weights), flat: the live tensor, but a copy on the
-        device at stage 3, which may be padded."""
+        """This rank's numbers of a state (`master`: of the float32 weights), flat: the live tensor, at stage 3 padded.
+        DeepSpeed's `get_local_fp32_param` would copy what is offloaded to the GPU, which a sampler has filled."""
         name = None if key == "master" else key
         if self.stage == 3:
-            return parameter._z3_optimizer.get_local_fp32_param(parameter, name).detach().view(-1)  # type: ignore[attr-defined]
+            state, _ = self.engine.optimizer._get_fp32_opt_state_partition(parameter, False, name)
+            return state.detach().view(-1)
         return parameter._hp_mapping.get_hp_fragment(name).detach()  # type: ignore[attr-defined]
 
     def _put(self, parameter: nn.Parameter, piece: Piece) -> None:
@@ -259,9 +260,6 @@ class DeepSpeedEngine:
             return
         state = self._own(parameter, piece.kind)
         state[span] = values.to(state.device)
-        if self.stage == 3:
-            key = None if piece.kind == "master" else piece.kind
-            self.engine.optimizer.set_local_hp_param(state, parameter, key)
 
     def _flats(self) -> list[Tensor]:
         """This rank's float32 shards, by which torch's AdamW keeps its state."""

@@ -4,7 +4,7 @@ Held against what an H200 measured and a step that verl published (tests/unit/tr
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from tepo.config.run_config import RunConfig, chosen
@@ -12,16 +12,20 @@ from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import longest_sequence, sampler_backend
 from tepo.training.engine.backends import shares_weights
+from tepo.training.resources.disk import ROOM, interval, run_disk
 from tepo.training.resources.gpu_cards import H100, H200, Card
 from tepo.training.resources.memory import Gpus, Memory
 
+FACTOR = 1.5  # that seconds are meant to be right to
 # assumed of the problems and the model
 RESPONSE_SHARE, SPREAD = 0.25, 0.8  # mean response, of train.max_new_tokens; deviation of its logarithm
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
 PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
 # decoding
 BANDWIDTH = 0.77  # of the peak: Llama-3.1-8B, one request, vLLM 0.23 on an A100 (johnmusgrave.com)
-TOKEN = 0.0033  # seconds of the host between two tokens: what an A800's 13 ms a token of a 7B have beside its reading
+# seconds of the host: vLLM's for a token of all rows and for each row of it, beside the GPU (1.1, 3.9 and 8.6 ms at 64,
+# 256 and 512 rows were measured); of the embedded sampler between two tokens, while the GPU waits
+STEP, ROW, TOKEN = 0.002, 15e-6, 0.0033
 ALL_REDUCE = 10e-6  # seconds between GPUs of a node, two a layer (vllm-project/vllm#24111); bytes come on top
 TAIL = 0.15  # of the rollout: one step in seven has to draw again, and waits for another longest response
 LEFT, ROWS = 0.85, 512  # of a GPU, and rows, for an engine that shares it with nothing
@@ -31,22 +35,27 @@ NARROW, DOUBLED, WIDE, TOGETHER = 0.28, 0.11, 0.50, 0.85
 LAYER = 0.005  # seconds of the host for a layer of a micro-batch, at least: SmolLM2-135M on an H200
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand
 HOST_BANDWIDTH, LINK, MOVED = 50e9, 20e9, 1.2  # bytes a second of main memory and to a GPU; with measuring what moved
+DISK = 1e9  # bytes of a checkpoint that a node writes in a second: assumed of a file system that nodes share
 # the rest: the sampler sleeps, wakes and takes the weights of a 7B; by a reading of the code
 WAKE, SYNC, START = 3.0, 2.0, 120.0  # seconds a step; a 7B; a start of vLLM
 ASSUMPTIONS = (
-    "seconds are a closed form, good to a factor of 1.5; assumed: responses of "
+    f"seconds are a closed form, good to a factor of {FACTOR}; assumed: responses of "
     f"{RESPONSE_SHARE:.0%} of train.max_new_tokens on average, some as long as it allows, prompts of {PROMPT} tokens, "
-    f"{KEPT_SHARE:.0%} of the groups mixed; decoding at {BANDWIDTH:.0%} of peak bandwidth and {1000 * TOKEN:.1f} ms of "
-    f"the host a token; passes at {NARROW:.0%} (narrow models) to {WIDE:.0%} of peak operations, on several GPUs "
+    f"{KEPT_SHARE:.0%} of the groups mixed; decoding at {BANDWIDTH:.0%} of peak bandwidth, and beside it "
+    f"{1000 * STEP:.0f} ms of the host a token and {1e6 * ROW:.0f} µs a row; passes at {NARROW:.0%} (narrow models) to "
+    f"{WIDE:.0%} of peak operations, on several GPUs "
     f"{TOGETHER:.0%} of that; gradients are sent in float32, from ZeRO 2 on after every micro-batch; an offloaded "
-    f"optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s; checkpoints and grading take no time"
+    f"optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s; a node writes {DISK / 1e9:.0f} GB/s of a checkpoint, beside the "
+    "training where main memory has room for a copy; grading takes no time"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Seconds of one step by phase. reductions: of gradients and weights between GPUs; offload: of the optimiser in
-    main memory; rest: the sampler wakes and takes the weights. beside: the next rollout is drawn during the updates."""
+    main memory; rest: the sampler wakes and takes the weights, servers as files; checkpoints: the step's share of what
+    the training waits for them, each of which takes `write` seconds until it is there. beside: the next rollout is
+    drawn during the updates."""
 
     rollout: float
     logprobs: float
@@ -55,12 +64,20 @@ class StepTime:
     offload: float
     rest: float
     beside: bool = False
+    checkpoints: float = 0.0
+    write: float = 0.0
 
     @property
     def total(self) -> float:
         """Seconds of the step; beside the updates, the old log-probs wait for both."""
         phases = self.rollout, self.updates + self.reductions + self.offload
-        return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.rest
+        return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.rest + self.checkpoints
+
+    @property
+    def until_saved(self) -> float:
+        """Seconds at most from a request to stop to the checkpoint: a step whose updates have begun is finished, with
+        the rollout that is drawn beside it, and so is a checkpoint that is being written."""
+        return self.total - (0.0 if self.beside else self.rollout) + 2 * self.write
 
 
 def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> StepTime:
@@ -81,7 +98,11 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     count = train.epochs * train.mini_batches  # updates
     micro = count * math.ceil(tokens / train.mini_batches / ranks / chosen(config.engine.micro_batch_tokens))
     passes = 3 + chosen(config.model.gradient_checkpointing) - (config.model.lora_rank > 0)
-    updates = max(train.epochs * passes * forward, micro * shape.layers * LAYER)
+    # a rank has its longest response to itself at least, though others have less to do
+    limit = train.max_new_tokens
+    longest = _longest(train.samples_per_prompt * train.prompts_per_step / train.mini_batches, mean, limit)
+    alone = shape.forward_operations(longest, longest**2) / (speed / ranks)
+    updates = max(train.epochs * passes * forward, count * passes * alone, micro * shape.layers * LAYER)
 
     trained = shape.adapter_parameters(config.model.lora_rank) or shape.parameters
     # bytes of a number, as two ranks counted them (tests/integration/test_deepspeed_engine.py): stage 1 reduces once an
@@ -96,10 +117,25 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     reductions, offload = sent * (1 / card.nvlink + between) / NETWORK, 0.0
     if config.engine.offload:  # masters and moments read and written, the gradient read; both cross
         offload = count * trained / ranks * ((28 * MOVED + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK)
+    remote = sampler_backend(config.sampler.kind).remote
     rest = 0.0 if shares_weights(config) else WAKE + SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
-    beside = train.staleness > 0 and sampler_backend(config.sampler.kind).remote
+    if remote:  # files of all weights, written and read
+        rest = 2 * size * shape.parameters / DISK
+    beside = train.staleness > 0 and remote
     scoring = forward * (1 + memory.reference / (size * shape.parameters))  # by frozen ones too
-    return StepTime(rollout, scoring, updates, reductions, offload, rest, beside)
+    time = StepTime(rollout, scoring, updates, reductions, offload, rest, beside)
+    wait, write = checkpoint_time(config, shape, gpus, memory)
+    gap = interval(write) if train.checkpoint_every is None else train.checkpoint_every * time.total
+    share = min(time.total / gap, 1.0) * (wait + max(write - gap, 0.0))
+    return replace(time, checkpoints=share, write=write)
+
+
+def checkpoint_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> tuple[float, float]:
+    """Seconds that the training waits for a checkpoint, and that it takes until this is there. A copy is written beside
+    the training, where the share of main memory that copies may take holds it."""
+    size = run_disk(config, shape).checkpoint * gpus.node_ranks / gpus.ranks
+    copied = size <= ROOM * (gpus.host - memory.host)
+    return (size / gpus.node_ranks / LINK if copied else size / DISK), size / DISK
 
 
 def measuring_time(config: RunConfig, shape: Shape, gpus: Gpus) -> float:
@@ -117,8 +153,8 @@ def decoding(
     config: RunConfig, shape: Shape, card: Card, cache: float | None, rows: int, count: float, mean: float, limit: int
 ) -> float:
     """Seconds in which an engine draws so many responses: its longest response, and before that begins what does not
-    run beside it; each step takes the host's time, all weights and the cache of every row. cache: bytes of a GPU for
-    it, None where it has the GPU for itself; rows: at most."""
+    run beside it; each step takes all weights and the cache of every row, and the host's time. cache: bytes of a GPU
+    for it, None where it has the GPU for itself; rows: at most."""
     tensor, size = chosen(config.sampler.tensor_parallel), number_bytes(config.model.dtype)
     weights, token = size * shape.parameters / tensor, size * shape.cut_cache_numbers(tensor)
     cache = max(LEFT * card.bytes - weights, 0.0) if cache is None else cache
@@ -135,9 +171,12 @@ def decoding(
     reading = (steps * size * active / tensor + count * mean * row_tokens * token) / (BANDWIDTH * card.bandwidth)
     computing = 2 * active / (tensor * WIDE * card.operations)  # of a token
     crossing = 2 * (tensor - 1) / tensor * 4 * shape.layers * shape.hidden / (NETWORK * card.nvlink)
-    host = TOKEN + (2 * shape.layers * ALL_REDUCE if tensor > 1 else 0.0)
     tokens, prompts = count * mean, count * PROMPT / config.train.samples_per_prompt  # a prompt is read once
-    return steps * host + max(reading, tokens * computing) + prompts * computing + (tokens + prompts) * crossing
+    decoded = max(reading, tokens * computing) + tokens * crossing
+    decoded += steps * 2 * shape.layers * ALL_REDUCE if tensor > 1 else 0.0
+    host = steps * STEP + tokens * ROW
+    decoded = decoded + steps * TOKEN if sampler_backend(config.sampler.kind).full_rows else max(decoded, host)
+    return decoded + prompts * (computing + crossing)
 
 
 def _longest(count: float, mean: float, limit: int) -> float:

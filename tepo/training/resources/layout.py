@@ -1,11 +1,12 @@
 """The layout of a run on its GPUs: what a configuration leaves open (null) of how a run lies on them.
 
 GPUs of a sampling engine, tokens of a micro-batch, ZeRO stage: of those that fit, the ones with the shortest step by
-`tepo.training.resources.estimate`. Rows of the sampler and recomputation: by memory alone. Results depend on none of it
-but for rounding, so it is no part of a run's id.
+`tepo.training.resources.estimate`. Rows of the sampler, recomputation and where the optimiser lies: by memory alone.
+Results depend on none of it but for rounding, so it is no part of a run's id.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import CONTEXT, Gpus, Memory, memory, sequence_bytes
 
 USUAL = {"sampler.tensor_parallel": 1, "engine.micro_batch_tokens": 16384, "engine.zero_stage": 2}  # without a GPU
+LAYOUT = (*USUAL, "model.gradient_checkpointing", "engine.offload")  # what of it decides whether a run fits
 _TENSOR_PARALLEL, _ZERO_STAGES = (1, 2, 4, 8), (2, 1, 3)
 _WORTH = 0.02  # share of a step that a setting must save to be another than the usual one
 # vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
@@ -45,6 +47,22 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
     """The configuration with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen
     and why. Where no layout fits, the one that lacks least. reference: the objective keeps a copy of the first
     policy."""
+    if config.engine.offload is not None:
+        best = _best(config, shape, gpus, reference)
+        return best.config, best.why
+    # only where nothing fits without it: what it saves is counted, and what it costs a run assumed
+    plain, why = _best(_with(config, "engine.offload", False), shape, gpus, reference), "no GPU"
+    if gpus.bytes:
+        why = f"{'no layout' if plain.lacks else 'a layout'} fits without"
+    if plain.lacks:
+        moved = _best(_with(config, "engine.offload", True), shape, gpus, reference)
+        if moved.lacks < plain.lacks:
+            return moved.config, {"engine.offload": f"true: {why}", **moved.why}
+    return plain.config, {"engine.offload": f"false: {why}", **plain.why}
+
+
+def _best(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> _Trial:
+    """What `fill` chooses where it is said whether the optimiser is offloaded."""
     choices = {key: values for key, values in _choices(config, gpus).items() if get(config, key) is None}
     tried: dict[tuple[int, ...], _Trial] = {}
     for values in itertools.product(*choices.values()):
@@ -52,8 +70,8 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
         for key, value in zip(choices, values, strict=True):
             trial = _with(trial, key, value)
         trial, why = _rows_and_recomputation(trial, shape, gpus, reference)
-        if not (choices and gpus.bytes):
-            return trial, why
+        if not gpus.bytes:
+            return _Trial(trial, why, 0.0, 0.0, 0.0)
         if not _allowed(trial, gpus.ranks):
             continue
         needed = memory(trial, shape, gpus, reference=reference)
@@ -64,17 +82,17 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
     if not tried:  # settings that cannot be, whatever the layout: who checks them says why
         for key in choices:
             config = _with(config, key, USUAL[key])
-        return _rows_and_recomputation(config, shape, gpus, reference)
+        return _Trial(*_rows_and_recomputation(config, shape, gpus, reference), math.inf, 0.0, 0.0)
     best = min(tried, key=lambda values: (tried[values].lacks, tried[values].weighed))
     reasons = {
         key: _reason(tried, best, place) for place, (key, values) in enumerate(choices.items()) if len(values) > 1
     }
-    return tried[best].config, {**reasons, **tried[best].why}
+    return replace(tried[best], why={**reasons, **tried[best].why})
 
 
 def is_open(config: RunConfig) -> bool:
     """True where a configuration leaves a part of its layout open."""
-    return any(get(config, key) is None for key in (*USUAL, "sampler.max_rows", "model.gradient_checkpointing"))
+    return any(get(config, key) is None for key in (*LAYOUT, "sampler.max_rows"))
 
 
 def _choices(config: RunConfig, gpus: Gpus) -> dict[str, Sequence[int]]:

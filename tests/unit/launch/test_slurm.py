@@ -111,26 +111,45 @@ def paper(store: Path, *words: str) -> list[Unit]:
 
 def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
     """Below ZeRO-3 each rank of 8 loads the 7B by itself; offloaded, masters, moments and gradients stay there."""
-    two = "engine.zero_stage=2"
+    two = ("engine.zero_stage=2", "engine.offload=false")
     one, process = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters, 8 * 2**30
-    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=8)) == pytest.approx(8 * (one + process))
-    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=8, nodes=2)) == pytest.approx(8 * (one + process))
-    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=1)) == pytest.approx(
+    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=8)) == pytest.approx(8 * (one + process))
+    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=8, nodes=2)) == pytest.approx(8 * (one + process))
+    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=1)) == pytest.approx(
         7 * one + process
     )  # a checkpoint
-    offloaded = planned_memory(paper(tmp_path, two, "engine.offload=true"), SlurmOptions(gpus=8))
+    offloaded = planned_memory(paper(tmp_path, *two, "engine.offload=true"), SlurmOptions(gpus=8))
     assert offloaded == pytest.approx((8 + 7) * one + 8 * process)
-    assert planned_memory(paper(tmp_path, two), SlurmOptions()) == 0
-    # left open, the stage that takes the most: a full copy of each rank beside a checkpoint
-    assert planned_memory(paper(tmp_path), SlurmOptions(gpus=8)) == pytest.approx((8 + 7) * one + 8 * process)
+    assert planned_memory(paper(tmp_path, *two), SlurmOptions()) == 0
+    # at a checkpoint under ZeRO 3 each rank has its part alone
+    three = planned_memory(paper(tmp_path, "engine.zero_stage=3", two[1]), SlurmOptions(gpus=8))
+    assert three == pytest.approx(7 * one + 8 * process)
+    # left open, what takes the most: ZeRO 3 with 18 bytes a weight in main memory, and a checkpoint
+    assert planned_memory(paper(tmp_path), SlurmOptions(gpus=8)) == pytest.approx((9 + 7) * one + 8 * process)
     assert gap._KEEP == node.ALARM
+
+
+def test_the_time_to_save_is_that_of_a_step_and_a_checkpoint(tmp_path: Path) -> None:
+    """By the plan for cards of the slowest kind: hundreds of seconds for a 7B, half an hour for a 32B, whose checkpoint
+    has 459 GB. Never less than 300, nor more than a quarter of the limit; what is asked for stays."""
+
+    def grace(*words: str, **options: int) -> int | None:
+        return requests(paper(tmp_path, *words), SlurmOptions(gpus=8, **options), CLUSTER).grace
+
+    assert 300 < grace() < 900
+    assert 1500 < grace("model=qwen2.5-32b") < 3600
+    assert grace("model=qwen2.5-32b") > 1.5 * (2 * 459 + 242)
+    assert grace("model=qwen2.5-0.5b") == 300
+    assert grace("model=qwen2.5-32b", minutes=60) == 900
+    assert grace("model=qwen2.5-32b", grace=77) == 77
+    assert SlurmOptions().grace_seconds == 300
 
 
 def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="need a GPU, and the jobs ask for none") as caught:
         requests(paper(tmp_path), SlurmOptions(), CLUSTER)
     assert "--gpus N" in caught.value.fix
-    assert requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER).mem == "277G"
+    assert requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER).mem == "291G"
     requests(paper(tmp_path), SlurmOptions(sbatch={"gres": "gpu:h100:1"}), CLUSTER)
     requests(paper(tmp_path, "engine.device=cpu"), SlurmOptions(), CLUSTER)
 

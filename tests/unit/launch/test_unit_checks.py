@@ -9,7 +9,7 @@ from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.launch.run_units import Slots, run_units
 from tepo.launch.sbatch import SlurmOptions
-from tepo.launch.unit_checks import check_study, gpus_of
+from tepo.launch.unit_checks import check_study, slots_of
 from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -134,32 +134,37 @@ def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "scale", "jobs", "visible", "each"),
+    ("words", "scale", "asked", "visible", "jobs", "each"),
     [
-        ((), "paper", 1, 8, 8),  # ranks of DeepSpeed: all of them …
-        ((), "paper", 2, 8, 4),
-        ((), "paper", 3, 8, 2),
-        ((), "paper", 1, 6, 4),  # … as many as can share mini-batches of 16
-        ((), "paper", 8, 4, 1),  # three runs are to do
-        ((), "paper", 1, 0, 0),
-        (("engine=torch",), "paper", 2, 8, 1),  # one device: a card of its own each
-        (("engine.device=cpu",), "paper", 1, 8, 0),
-        ((), "laptop", 8, 2, 0),  # a core each
-        (("engine.device=cuda",), "laptop", 1, 2, 1),
+        ((), "paper", None, 8, 1, 8),  # ranks of DeepSpeed: all of them
+        ((), "paper", 2, 8, 2, 4),
+        ((), "paper", 3, 8, 3, 2),
+        ((), "paper", None, 6, 1, 6),
+        (("sampler.tensor_parallel=4",), "paper", None, 6, 1, 4),  # as many as can share engines
+        ((), "paper", 8, 4, 3, 1),  # three runs are to do
+        ((), "paper", None, 0, 1, 0),
+        (("engine=torch",), "paper", 2, 8, 2, 1),  # one device: a card of its own each
+        (("engine=torch",), "paper", None, 8, 3, 1),  # and all cards that there are runs for
+        (("engine=torch",), "paper", None, 2, 2, 1),
+        (("engine.device=cpu",), "paper", None, 8, 1, 0),
+        ((), "laptop", 8, 2, 5, 0),  # a core each
+        ((), "laptop", None, 2, 1, 0),
+        (("engine.device=cuda",), "laptop", 1, 2, 1, 1),
     ],
 )
 def test_gpus_where_nobody_says_how_many(
-    tmp_path: Path, words: tuple[str, ...], scale: str, jobs: int, visible: int, each: int
+    tmp_path: Path, words: tuple[str, ...], scale: str, asked: int | None, visible: int, jobs: int, each: int
 ) -> None:
-    found, said = gpus_of(units(tmp_path, *words, scale=scale), jobs, visible)
-    assert found == each
-    assert f"GPUs of each run: {each} of the {visible}" in said or visible == 0 or each == 0
+    *found, said = slots_of(units(tmp_path, *words, scale=scale), asked, visible)
+    assert found == [jobs, each]
+    gpus = f"{each} GPU{'s' * (each > 1)} each, of {visible} that are visible; --jobs N chooses"
+    assert f"side by side on {gpus}" in said or visible == 0 or each == 0
 
 
 def test_more_runs_side_by_side_than_gpus(tmp_path: Path) -> None:
     for words in ((), ("engine=torch",)):
         with pytest.raises(UserError, match="3 runs side by side, 2 GPUs visible here") as caught:
-            gpus_of(units(tmp_path, *words, scale="paper"), 8, 2)
+            slots_of(units(tmp_path, *words, scale="paper"), 8, 2)
         assert "--jobs 2" in caught.value.fix
 
 

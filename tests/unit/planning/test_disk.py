@@ -9,7 +9,7 @@ from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
-from tepo.training.resources.node import run_disk
+from tepo.training.resources.disk import run_disk
 from tepo_cli.show_fit import show_disk
 from tests.unit.training.small import small
 

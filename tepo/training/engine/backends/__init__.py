@@ -64,8 +64,9 @@ class EngineBackend(Protocol):
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
-        """Overrides that save memory, the cheapest in time first; such as go together in one string, with spaces."""
-        ...
+        """Overrides beyond the layout that save memory, the cheapest in time first; such as go together in one string,
+        with spaces."""
+        return ()
 
 
 def engine_kinds() -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
-from tepo.common.text import install_line
+from tepo.common.text import counted, install_line
 from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.shapes import Shape, number_bytes
 from tepo.training.engine.backends import EngineBackend, EngineMemory
@@ -28,19 +28,19 @@ class DeepSpeedBackend(EngineBackend):
     packages: Mapping[str, str] = {"deepspeed": f"{install_line('deepspeed')} (CPU: make engines)"}
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """Refuse what DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a
-        mini-batch evenly."""
+        """Refuse what DeepSpeed would refuse in its own words or quietly do badly, and ranks that would have nothing to
+        do: a mini-batch is dealt to them by sequences."""
         if config.model.lora_rank:
             what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"
             raise UserError(what, where=f"model.lora_rank={config.model.lora_rank}", fix=fix)
         if config.engine.optimizer != "adamw":
             where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
             raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
-        size = config.train.mini_batch_prompts
-        if size % ranks:
-            fitting = [str(count) for count in range(1, min(ranks, size) + 1) if size % count == 0][-2:]
-            what = f"{ranks} ranks cannot share mini-batches of {size} prompts evenly"
-            fix = f"start {' or '.join(fitting)} ranks, or choose a multiple of {ranks}"
+        train = config.train
+        responses = min(train.mini_batch_prompts, train.prompts_per_step) * train.samples_per_prompt
+        if ranks > responses:
+            what = f"{ranks} ranks cannot share mini-batches of {counted(responses, 'response')}"
+            fix = f"start at most {responses} ranks, or raise it"
             raise UserError(what, where="train.mini_batch_prompts", fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
@@ -69,9 +69,7 @@ class DeepSpeedBackend(EngineBackend):
         """AdamW's two moments and float32 masters in shards, sums of gradients and those on their way, and what a step
         copies. Below stage 3 every rank loads the model into its main memory and moves it from there."""
         size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), chosen(config.engine.zero_stage)
-        # main memory: what is offloaded, and under ZeRO-3 the full copy of the weights of each rank at a checkpoint
-        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
-        host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
+        host = (16 + size * (stage == 3)) * n * node_ranks / ranks if config.engine.offload else 0.0
         copies = 0.0 if stage == 3 else size * n * node_ranks
         optimiser = 12 * n / ranks  # ZeRO keeps masters in float32 too
         # Sums in float32: at stage 1 of all numbers until the step, at stage 3 beside an offloaded optimiser. In
@@ -92,9 +90,6 @@ class DeepSpeedBackend(EngineBackend):
             optimiser, step = 0.0, 0.0
             weights -= size * n / ranks if stage == 3 else 0.0
         return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
-
-    def remedies(self, config: RunConfig) -> list[str]:
-        return [] if config.engine.offload else ["engine.offload=true"]
 
 
 BACKEND: EngineBackend = DeepSpeedBackend()

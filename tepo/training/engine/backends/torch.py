@@ -63,13 +63,11 @@ class TorchEngineBackend(EngineBackend):
         return EngineMemory(weights, 4 * trained, optimiser, step, host, loading=weights, load_host=weights)
 
     def remedies(self, config: RunConfig) -> list[str]:
-        """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
-        if config.engine.offload:
-            return ["engine.kind=deepspeed"]
+        """8-bit moments take no time; 32-bit ones may lie in main memory; DeepSpeed offloads gradients too, and last
+        weights."""
         eight_bit = config.engine.optimizer == "adamw_8bit"
-        offload = "engine.optimizer=adamw engine.offload=true" if eight_bit else "engine.offload=true"
-        first = [] if eight_bit else ["engine.optimizer=adamw_8bit"]
-        return [*first, offload, f"engine.kind=deepspeed {offload}"]
+        other = f"engine.optimizer={'adamw' if eight_bit else 'adamw_8bit'}"
+        return [other, "engine.kind=deepspeed" + " engine.optimizer=adamw" * eight_bit]
 
 
 BACKEND: EngineBackend = TorchEngineBackend()

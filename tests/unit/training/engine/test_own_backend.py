@@ -116,7 +116,7 @@ def test_they_are_refused_by_their_own_checks(tmp_path: Path, monkeypatch: pytes
 
 
 def test_they_are_planned_by_what_they_declare() -> None:
-    copied = compose(["scale=paper", "sampler=copied", "sampler.max_rows=64"])
+    copied = compose(["scale=paper", "sampler=copied", "sampler.max_rows=64", "engine.offload=false"])
     found = fit(copied, BY_NAME["8 H100"])
     assert found.memory.sampler == found.memory.cache == 64 * 2**30
     assert "sampling needs" in found.problem

@@ -1,4 +1,6 @@
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,14 +42,14 @@ def close(planned: float, found: float) -> bool:
 
 
 def test_a_step_of_the_7b_on_a_node_is_in_the_range_that_was_worked_out_by_hand() -> None:
-    """512 responses, 2,048 tokens on average and 8,192 at most, on 8 H100; of measuring 8 to 12 minutes."""
+    """512 responses, 2,048 tokens on average and 8,192 at most, on 8 H100; of measuring five minutes."""
     found = paper("8 H100", *PLAIN)
-    time, ranges = found.time, {"rollout": (90, 120), "logprobs": (5, 5.5), "updates": (38, 46), "reductions": (4, 5)}
-    assert 145 <= time.total <= 180
+    time, ranges = found.time, {"rollout": (60, 85), "logprobs": (5, 5.5), "updates": (38, 46), "reductions": (4, 5)}
+    assert 121 <= time.total <= 150
     for phase, (low, high) in ranges.items():
         assert low <= getattr(time, phase) <= high, phase
     assert 5 <= time.rest <= 7
-    assert close(measuring_time(found.config, SEVEN, BY_NAME["8 H100"].of(found.config)), 480)
+    assert close(measuring_time(found.config, SEVEN, BY_NAME["8 H100"].of(found.config)), 300)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_the_step_that_verl_published_comes_out(monkeypatch: pytest.MonkeyPatch)
     gpus = Machine(H20, 4, 8, 1800 * GIB).of(config)
     needed = memory(config, SEVEN, gpus)
     monkeypatch.setattr(estimate, "KEPT_SHARE", 1.0)
-    monkeypatch.setattr(estimate, "TOKEN", 0.022)
+    monkeypatch.setattr(estimate, "STEP", 0.022)
     for tokens in range(500, 4000, 50):
         monkeypatch.setattr(estimate, "RESPONSE_SHARE", tokens / 20480)
         time = step_time(config, SEVEN, gpus, needed)
@@ -168,7 +170,53 @@ def test_an_offloaded_optimiser_takes_time() -> None:
 
 def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
     turn, beside = (paper("8 H100", "sampler=vllm_server", f"train.staleness={one}").time for one in (0, 1))
-    assert beside.total == pytest.approx(turn.total - min(turn.rollout, turn.updates + turn.reductions))
+    hidden = min(turn.rollout, turn.updates + turn.reductions)
+    assert beside.total - beside.checkpoints == pytest.approx(turn.total - turn.checkpoints - hidden)
+
+
+@pytest.mark.parametrize(("rows", "milliseconds"), [(64, 1.1), (256, 3.9), (512, 8.6)])
+def test_a_small_model_waits_for_the_host_of_vllm_and_a_large_one_does_not(rows: int, milliseconds: float) -> None:
+    """vLLM was measured to take so long for a token of so many rows on the host. A GPU reads 0.5B in less, and
+    72B in more: no time of the host comes on top of that."""
+    config, count, tokens = compose(["scale=paper", "model=qwen2.5-0.5b", *PLAIN]), rows, 1000
+    spent = decoding(config, KNOWN[config.model.path], H200, 40 * GIB, rows, count, tokens, tokens)
+    assert 1 < 1000 * spent / tokens / milliseconds < 3
+    large = replace(SEVEN, layers=280)
+    spent = decoding(config, large, H200, 400 * GIB, rows, count, tokens, tokens)
+    weights = 2 * (large.layers * large.layer_parameters + large.head_parameters)
+    context = estimate.PROMPT + tokens * math.exp(estimate.SPREAD**2) / 2
+    reading = (weights + rows * context * 2 * large.cache_numbers) / (estimate.BANDWIDTH * H200.bandwidth)
+    computing = weights / (estimate.WIDE * H200.operations)  # two operations a weight of two bytes
+    prompts = rows * estimate.PROMPT / config.train.samples_per_prompt * computing
+    assert spent == pytest.approx(tokens * max(reading, rows * computing) + prompts, rel=0.01)
+
+
+def test_a_checkpoint_takes_the_time_of_a_copy_where_main_memory_holds_one() -> None:
+    """32B by hand: 14 bytes of a weight, 1 GB/s. Ten times as long as it takes to write it passes before the next. On
+    512 GiB the training waits until it is there."""
+    config = compose(["scale=paper", "model=qwen2.5-32b"])
+    found = fit(config, BY_NAME["8 H100"])
+    gpus, size = found.machine.of(config), 14 * found.shape.parameters
+    assert found.time.write == pytest.approx(size / 1e9)
+    roomy, tight = (replace(gpus, host=found.memory.host + share * size) for share in (2.01, 1.99))
+    every = 10 * found.time.write
+    for machine, wait in ((roomy, size / 8 / 20e9), (tight, found.time.write)):
+        time = step_time(found.config, found.shape, machine, found.memory)
+        assert time.checkpoints == pytest.approx((time.total - time.checkpoints) / every * wait)
+    assert found.hours(trained=True) > config.train.steps * found.time.total / 3600 + found.time.write / 3600
+    often = fit(compose(["scale=paper", "train.checkpoint_every=1"]), BY_NAME["8 H100"]).time
+    assert often.checkpoints > 5 * fit(compose(["scale=paper"]), BY_NAME["8 H100"]).time.checkpoints
+
+
+def test_a_step_is_no_shorter_than_the_updates_of_the_longest_response() -> None:
+    """Dealing sequences balances 128 of them over 32 GPUs; of 128 GPUs most have less to do than the one with the
+    longest."""
+    config = compose(["scale=paper", *PLAIN])
+    updates = {}
+    for nodes in (1, 4, 16):
+        updates[nodes] = fit(config, Machine(H100, nodes, 8, 1843 * GIB)).time.updates
+    assert updates[4] == pytest.approx(updates[1] / 4, rel=0.15)
+    assert updates[16] > 1.5 * updates[1] / 16
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from tepo.training.resources.layout import fill, get, is_open, lacking, with_all
 from tepo.training.resources.memory import Gpus, memory, sequence_bytes
 
 CHOSEN = ("sampler.tensor_parallel", "engine.micro_batch_tokens", "engine.zero_stage")
-OPEN = (*CHOSEN, "sampler.max_rows", "model.gradient_checkpointing")
-CLOSED = [f"{key}={value}" for key, value in zip(OPEN, (1, 16384, 2, 256, "true"), strict=True)]
+OPEN = (*CHOSEN, "sampler.max_rows", "model.gradient_checkpointing", "engine.offload")
+CLOSED = [f"{key}={value}" for key, value in zip(OPEN, (1, 16384, 2, 256, "true", "false"), strict=True)]
 PLAIN = CLOSED[:3]
 BY_NAME = {machine.name: machine for machine in machines()}
 EIGHT, ONE, CPU = Gpus(8, 8, H100.bytes, card=H100), Gpus(bytes=23.5 * GIB), Gpus()
@@ -33,12 +33,13 @@ def left_open(config: RunConfig) -> list[object]:
 @pytest.mark.parametrize("scale", ["single_gpu", "paper"])
 @pytest.mark.parametrize(("gpus", "said"), [(CPU, OPEN[3:]), (ONE, (OPEN[1], *OPEN[3:])), (EIGHT, OPEN)])
 def test_what_is_left_open_is_chosen_with_a_reason(scale: str, gpus: Gpus, said: tuple[str, ...]) -> None:
-    """Where there is a choice: one GPU has nothing to cut, and a CPU takes the usual values."""
+    """Where there is a choice: one GPU has nothing to cut but what is offloaded, and a CPU takes the usual values."""
     config = compose([f"scale={scale}", "engine=deepspeed"])
-    assert left_open(config) == [None] * 5
+    assert left_open(config) == [None] * 6
     found, why = choose(config, gpus)
     assert is_open(config)
     assert not is_open(found)
+    said = {*said, *([CHOSEN[2]] if found.engine.offload else [])}
     assert {key: text.split(":")[0].capitalize() for key, text in why.items()} == {
         key: str(get(found, key)) for key in said
     }
@@ -74,6 +75,21 @@ def test_a_large_model_is_cut_over_gpus_where_that_is_faster() -> None:
     assert chosen.why["engine.zero_stage"].startswith("3: ")
 
 
+def test_the_optimiser_lies_in_main_memory_only_where_nothing_fits_without() -> None:
+    """32B: on eight H100 it must, sixteen hold it. With 1 TiB of main memory too, of which ZeRO 3 takes 18 bytes a
+    weight and no copy of the model a rank; not with half of that."""
+    config = compose(["scale=paper", "model=qwen2.5-32b"])
+    eight, sixteen = BY_NAME["8 H100"], BY_NAME["2 x 8 H100"]
+    for machine, offload, said in ((eight, True, "true: no layout fits"), (sixteen, False, "false: a layout fits")):
+        found = fit(config, machine)
+        assert (found.problem, found.config.engine.offload) == ("", offload)
+        assert found.why["engine.offload"] == f"{said} without"
+    small = fit(config, replace(eight, host=1024 * GIB))
+    assert (small.problem, small.config.engine.zero_stage) == ("", 3)
+    assert small.memory.host == pytest.approx(18 * small.shape.parameters)
+    assert fit(config, replace(eight, host=512 * GIB)).problem
+
+
 def test_heads_that_cannot_be_cut_are_not_cut() -> None:
     """28 heads over 8 GPUs."""
     assert "8: " not in fit(compose(["scale=paper"]), BY_NAME["8 H100"]).why["sampler.tensor_parallel"]
@@ -90,7 +106,7 @@ def test_what_is_given_is_kept_and_the_rest_is_chosen() -> None:
 
 
 def test_where_nothing_fits_the_nearest_is_planned_and_said_not_to_fit() -> None:
-    config, small = compose(["scale=paper"]), Gpus(8, 8, 15 * GIB, card=A100)
+    config, small = compose(["scale=paper"]), Gpus(8, 8, 8 * GIB, card=A100)
     found, why = choose(config, small)
     assert found.engine.zero_stage == 3
     assert why["engine.zero_stage"].startswith("3: nothing fits, and this lacks least")
@@ -108,7 +124,7 @@ def test_a_card_of_unknown_speed_is_laid_out_as_an_h100() -> None:
 def test_the_layout_is_no_part_of_the_id() -> None:
     """So a run that was begun with one goes on with another: on other cards, or after its memory was too small."""
     words = ["scale=single_gpu", "data=laptop", "model=laptop"]
-    sizes = ("2", "4096", "3", "64", "true")
+    sizes = ("2", "4096", "3", "64", "true", "true")
     given = [f"{key}={size}" for key, size in zip(OPEN, sizes, strict=True)]
     assert run_id(compose(words)) == run_id(compose([*words, *given]))
     assert run_id(compose(words)) != run_id(compose([*words, "engine=deepspeed"]))
@@ -155,7 +171,7 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
 
 def test_layers_are_computed_twice_only_where_the_memory_needs_it() -> None:
     """A tenth of the memory is left, because what is kept of activations is counted and not measured."""
-    config = compose(["scale=single_gpu", *PLAIN])
+    config = compose(["scale=single_gpu", *PLAIN, "engine.offload=false"])
     shape = KNOWN[config.model.path]
     config = replace(config, sampler=replace(config.sampler, max_rows=256))
     kept = replace(config, model=replace(config.model, gradient_checkpointing=False))
@@ -170,11 +186,12 @@ def test_layers_are_computed_twice_only_where_the_memory_needs_it() -> None:
 def test_rows_are_those_that_the_cache_has_room_for(model: str, stage: int) -> None:
     """An eighth of the longest sequence each, and a step more would not fit; at most what vLLM has graphs for."""
     words = ["scale=paper", f"model={model}", *PLAIN, f"engine.zero_stage={stage}"]
+    words.append(f"engine.offload={str(model == 'qwen2.5-32b').lower()}")
     config, gpus = compose(words), Gpus(8, 8, 79 * GIB)
     shape = KNOWN[config.model.path]
     rows = choose(config, gpus)[0].sampler.max_rows
     fitting = [
-        memory(compose([*words, *CLOSED[4:], f"sampler.max_rows={n}"]), shape, gpus).cache for n in (rows, rows + 32)
+        memory(compose([*words, CLOSED[4], f"sampler.max_rows={n}"]), shape, gpus).cache for n in (rows, rows + 32)
     ]
     room = sequence_bytes(config, shape) / 8
     assert rows * room <= fitting[0]
@@ -183,7 +200,7 @@ def test_rows_are_those_that_the_cache_has_room_for(model: str, stage: int) -> N
 
 
 def test_a_finished_run_is_measured_with_rows_that_fit_beside_no_trainer() -> None:
-    config = compose(["scale=single_gpu", "model=qwen2.5-1.5b"])
+    config = compose(["scale=single_gpu", "model=qwen2.5-1.5b", "engine.offload=false"])
     shape = KNOWN[config.model.path]
     assert choose(config, Gpus(bytes=23.5 * GIB))[0].sampler.max_rows == 4  # whose training does not fit
     assert with_all(config, shape, Gpus(bytes=23.5 * GIB)).sampler.max_rows == 512

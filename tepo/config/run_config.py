@@ -115,6 +115,9 @@ class EngineConfig:
         "adamw", "optimizer; adamw_8bit keeps its moments in 8 bits (engine=torch only)"
     )
     offload: bool = option(False, "keep the optimizer's state in CPU memory")
+    kernels: list[Literal["flash4", "layers"]] = option(
+        [], "attention by flash-attn-4; norms, rotation and gates of the layers compiled"
+    )
 
 
 @dataclass

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.tile_budget import BUDGET, tile_budget
 from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
-
-BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,18 @@ class StatisticsOptions:
     entropy_gradient: bool = False  # let the gradient of the entropy flow
     need_entropy: bool = True  # else None
     reference: Tensor | None = None  # log-probs [N, V] float32 of another policy, for the exact KL to it
-    budget: int = BUDGET  # bytes for logits
+    budget: int | None = None  # bytes for logits; None: the device's
+
+    @property
+    def kept(self) -> int:
+        """Bytes of log-probs of the full vocabulary up to which those of all tokens are kept."""
+        return BUDGET if self.budget is None else self.budget
+
+    def tile(self, device: torch.device) -> int:
+        """Bytes of a tile of logits."""
+        if self.budget is not None:
+            return self.budget
+        return tile_budget(torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0)
 
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
@@ -38,8 +48,8 @@ _LEAST_ROWS = 256
 
 
 class ChunkedStatistics(torch.autograd.Function):
-    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most
-    `options.budget` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); a tile takes at most
+    `options.tile` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
     inputs."""
 
     @staticmethod
@@ -47,7 +57,7 @@ class ChunkedStatistics(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor]:
         state = RunningSums.empty(hidden)
-        shape = _tile_shape(len(hidden), len(weight), options.budget)
+        shape = _tile_shape(len(hidden), len(weight), options.tile(hidden.device))
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
         for rows, columns in _tiles(len(hidden), len(weight), shape):
             logits = tile.product(hidden[rows], weight[columns], buffer)
@@ -109,7 +119,7 @@ def softmax_statistics(
     part is some tokens with the full vocabulary.
     """
     widened = 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]  # half precision, on a CPU
-    small = 4 * len(weight) * max(len(hidden), widened) <= options.budget
+    small = 4 * len(weight) * max(len(hidden), widened) <= options.kept
     if options.reference is not None or small or not len(hidden):
         logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, options)
     else:
@@ -122,7 +132,7 @@ def softmax_statistics(
 
 class DirectStatistics(torch.autograd.Function):
     """log p(target) [N], entropy [N] or None, KL to a reference [N] or None. Keeps probabilities and log-probs [N, V]
-    for the backward where one of them takes at most `options.budget` bytes, else makes those of some tokens at a time
+    for the backward where one of them takes at most `options.kept` bytes, else makes those of some tokens at a time
     again."""
 
     @staticmethod
@@ -130,7 +140,7 @@ class DirectStatistics(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         reference = options.reference
-        parts = token_parts(len(hidden), len(weight), options.budget)
+        parts = token_parts(len(hidden), len(weight), options.kept)
         logprobs, entropies, kls = [], [], []
         for rows in parts:
             probs, logp = _distribution(hidden[rows], weight, options.temperature)
@@ -167,7 +177,8 @@ class DirectStatistics(torch.autograd.Function):
             dhidden = torch.mm(whole, weight) if ctx.needs_input_grad[0] else None
             dweight = torch.mm(whole.t(), hidden) if ctx.needs_input_grad[1] else None
             return dhidden, dweight, None, None
-        sums = tile.GradientSums(hidden, weight, *ctx.needs_input_grad[:2], columns=len(weight))
+        for_hidden, for_weight = ctx.needs_input_grad[:2]
+        sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=len(weight))
         for rows in ctx.parts:
             part = dlogits(rows, *_distribution(hidden[rows], weight, ctx.temperature))
             sums.add(part, rows, slice(0, len(weight)))

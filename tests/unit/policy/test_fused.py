@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,6 +157,16 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
     tiles = list(_tiles(tokens, vocabulary, shape))
     assert sum((r.stop - r.start) * (c.stop - c.start) for r, c in tiles) == tokens * vocabulary
     assert shape[0] * shape[1] <= max(budget // 4, 256 * 2048) * 1.05
+
+
+def test_a_tile_is_as_large_as_the_card_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib << 30))
+    sizes = {}
+    for gib in (24, 79, 139):
+        sizes[gib] = StatisticsOptions().tile(torch.device("cuda")) >> 20
+        assert StatisticsOptions(budget=7).tile(torch.device("cuda")) == 7
+    assert sizes == {24: 128, 79: 128, 139: 512}
+    assert StatisticsOptions().tile(torch.device("cpu")) == 128 << 20
 
 
 _INTERPRETED = """

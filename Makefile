@@ -62,8 +62,10 @@ page: $(VENV)/.base
 # interprets and compiles our kernels without a GPU; it has a folder of its own, as a CPU's torch comes without it.
 engines: $(VENV)/.engines
 
-# All that runs on GPUs take, in the versions of requirements/gpu.txt.
+# All that runs on GPUs take, in the versions of requirements/gpu.txt. These are ten gigabytes, so the driver is asked first;
+# DRIVER=580 says that the GPUs are those of other machines.
 gpu: $(VENV)/.gpu
+DRIVER = $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -m 1 -x '[0-9.]*')
 
 # The lock of GPU machines, made anew. base.txt holds as it is, vLLM's version is the one that the tests run, and what CI
 # runs on a CPU is taken in its versions where vLLM's build for CUDA allows that. Made for the newest Python, as that has
@@ -129,6 +131,8 @@ $(VENV)/.engines: requirements/engines-cpu.txt requirements/gpu.txt $(VENV)/.dev
 	touch $@
 
 $(VENV)/.gpu: requirements/gpu.txt pyproject.toml | $(VENV)/bin/python
+	@test $(firstword $(subst ., ,$(DRIVER)) 0) -ge 580 || { echo "nothing is fetched: CUDA 13 takes driver 580 or" \
+		"newer, here is $(or $(DRIVER),none); for the GPUs of other machines: make gpu DRIVER=580"; exit 1; }
 	$(call install,-r requirements/gpu.txt)
 	$(call install,--no-deps -e .)
 	touch $@

@@ -3,11 +3,11 @@
     python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--small]
     python -m perf.gpu --stored
 
-Parts, the ones that settle most first: attention fused vllm vllm_head small_lm one_gpu resume sampler deepspeed, and on
-request two_gpus update. Each runs in a process of its own with a time limit. What was found stands in one file,
-gpu_CARD.json (perf/results unless --out says where), after each part, also when it fails, misses a package or runs out
-of time; the others go on. The file holds versions, card, driver, figures and cleaned messages, and nothing of whose
-machine it was: send it back (docs/gpu.md). Exit code 1 when a part did not work; a missing package is no excuse,
+Parts, the ones that settle most first: attention fused flash4 layers vllm vllm_head small_lm one_gpu resume sampler
+deepspeed, and on request two_gpus update. Each runs in a process of its own with a time limit. What was found stands in
+one file, gpu_CARD.json (perf/results unless --out says where), after each part, also when it fails, misses a package or
+runs out of time; the others go on. The file holds versions, card, driver, figures and cleaned messages, and nothing of
+whose machine it was: send it back (docs/gpu.md). Exit code 1 when a part did not work; a missing package is no excuse,
 but `--without` leaves parts out by name. A part whose hardware or model is missing is not run, and does not count.
 `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its file
 goes to build/gpu_small. `--stored` prints the results that are kept, and for each part without one that it has not run
@@ -33,6 +33,8 @@ RESULTS, SMALL = ROOT / "perf" / "results", ROOT / "build" / "gpu_small"
 USUAL = {  # in the order in which they run: the file with the part's function, and its time limit in seconds
     "attention": ("kernels", 30),
     "fused": ("kernels", 30),
+    "flash4": ("kernels", 150),  # which compiles a kernel for each direction and each kind of window
+    "layers": ("kernels", 120),
     # two cold starts of vllm, each with 20 to 40 s of imports, and up to 100 of profiling, compiling and graphs
     # (39 s in vllm-project/vllm#11005; 63 before graphs in kubernetes-sigs/gateway-api-inference-extension#550; 8B, 7B)
     "vllm": ("vllm", 420),

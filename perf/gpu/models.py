@@ -1,6 +1,7 @@
 """Random models of known shapes in bfloat16, rollouts of random tokens for them, and runs that need no network."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,7 @@ class Case:
     shortest: int = 0  # response, where lengths are mixed; 0: all have the full one
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     offload: bool = False
+    kernels: Sequence[Literal["flash4", "layers"]] = ()
 
 
 def model_of(shape: str, device: str, dtype: torch.dtype = torch.bfloat16) -> Any:

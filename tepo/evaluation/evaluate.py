@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
-from tepo.common.provenance import recorded
+from tepo.common.provenance import add_sampler, recorded
 from tepo.evaluation.responses import ask, grade_again
 from tepo.evaluation.results import conclude, read_result
 from tepo.evaluation.scheduler import sample_all
@@ -62,6 +62,7 @@ def evaluate(
     with ExitStack() as sessions:
         for evaluation in begun:
             sessions.enter_context(recorded(evaluation.task.folder, "evaluate"))
+            add_sampler(evaluation.task.folder, sampler.parts)
         writer = ResultWriter(begun, tokenizer, part, report, complete)
         with closing(writer), closing(sample_all(queues, sampler)) as ended:
             for units in ended:

@@ -7,7 +7,7 @@ study trained without validation.
 from functools import cache
 
 from tepo.common.files import content_hash, write_json
-from tepo.common.provenance import recorded
+from tepo.common.provenance import add_sampler, recorded
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import load_benchmark
@@ -37,6 +37,7 @@ def validate_run(config: RunConfig) -> float:
         weights = Weights.of_run(run, config.model.trust_remote_code)
         options = GraderOptions.of_training(config.grader)
         with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
+            add_sampler(run.path, sampler.parts)
             metrics = Validation(config, Tools(sampler, tokenizer, grader), None).measure()
         write_json(
             run.validation_file, {"problems": problems_hash(config), "weights": weights.name, "metrics": metrics}

@@ -1,13 +1,14 @@
-"""The kernels of this project against torch on the same bfloat16 inputs: packed attention, the fused log-prob.
+"""Kernels against torch on the same bfloat16 inputs: packed attention, the fused log-prob, those of `engine.kernels`.
 
-`tepo doctor` checks them on a GPU; `python -m perf.gpu` also measures their speed. An error may be twice the one that
-torch makes in bfloat16.
+`tepo doctor` checks those that every run has on a GPU, and a run those that it was told to take; `python -m perf.gpu`
+also measures their speed. An error may be twice the one that torch makes in bfloat16.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from tepo.policy.logprobs.softmax_at_temperature import BUDGET, StatisticsOptions, softmax_statistics
-from tepo.policy.model.kernel_attention import attend
+from tepo.common.errors import UserError
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
+from tepo.policy.model.compiled_layers import compiled, gated, norm, rotated
+from tepo.policy.model.kernel_attention import attend, flash4
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import Packed, pack
 
@@ -50,12 +53,12 @@ _MIXED = ((300, (1900, 700, 1200, 256)), (120, (350, 1024, 640, 90)))
 SEGMENTS = (Segments("mixed lengths", _MIXED), Segments("window 512", _MIXED, window=512))
 
 
-def attention_errors(case: Segments, device: str) -> Iterator[Error]:
-    """Errors of output and gradients against float32, sequence by sequence."""
+def attention_errors(case: Segments, device: str, kernel: Callable[..., Tensor] | None = None) -> Iterator[Error]:
+    """Errors of output and gradients against float32, sequence by sequence. kernel: by default the usual one."""
     packed = case.packed(device)
     how = Attention(SegmentLayout(packed), case.width**-0.5, case.window)
     inputs, weight = case.tensors(len(packed.tokens), device)
-    ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
+    ours, plain = partial(kernel or attend, how=how), partial(sequences, packed=packed, how=how)
     values, rounded = (with_gradients(way, inputs, weight) for way in (ours, plain))
     exact = with_gradients(plain, [tensor.float() for tensor in inputs], weight)
     names = "output", "gradient of queries", "gradient of keys", "gradient of values"
@@ -100,8 +103,8 @@ def naive(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tens
     return logp.gather(1, targets[:, None])[:, 0], entropy
 
 
-def fused(budget: int = BUDGET, entropy_gradient: bool = False) -> LogProb:
-    """The fused op with a tile of logits of `budget` bytes."""
+def fused(budget: int | None = None, entropy_gradient: bool = False) -> LogProb:
+    """The fused op with a tile of logits of `budget` bytes, by default the device's."""
     options = StatisticsOptions(budget=budget, entropy_gradient=entropy_gradient)
     return lambda hidden, weight, targets: softmax_statistics(hidden, weight, targets, options)[:2]
 
@@ -116,9 +119,12 @@ def logprob_inputs(shape: tuple[int, int, int], device: str) -> tuple[Tensor, Te
     return hidden.requires_grad_(), weight.requires_grad_(), torch.randint(0, vocabulary, (tokens,), device=device)
 
 
-def logprob_errors(device: str, function: LogProb | None = None) -> Iterator[Error]:
-    """Errors of log-prob, entropy and gradients against float64."""
-    hidden, weight, targets = logprob_inputs((64, 3000, 32) if device == "cpu" else (512, 20_000, 512), device)
+def logprob_errors(
+    device: str, function: LogProb | None = None, shape: tuple[int, int, int] | None = None
+) -> Iterator[Error]:
+    """Errors of log-prob, entropy and gradients against float64. shape: as `logprob_inputs`."""
+    usual = (64, 3000, 32) if device == "cpu" else (512, 20_000, 512)
+    hidden, weight, targets = logprob_inputs(shape or usual, device)
     wide_hidden, wide_weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
 
     def values(way: LogProb, hidden: Tensor, weight: Tensor) -> list[Tensor]:
@@ -132,6 +138,65 @@ def logprob_errors(device: str, function: LogProb | None = None) -> Iterator[Err
     for name, value, other, right in zip(names, ours, plain, values(naive, wide_hidden, wide_weight), strict=True):
         scale = len(right) ** 0.5 if name.endswith("rms") else float(right.norm())
         yield f"error, {name}", float((value - right).norm()) / scale, 2 * float((other - right).norm()) / scale
+
+
+def layer_errors(device: str, way: Callable[[Any], Any] = compiled) -> Iterator[Error]:
+    """Errors of norm, gate and rotation and of their gradients, as `way` makes them, against float32."""
+    torch.manual_seed(0)
+    rows, heads, width = 300, 4, 64
+
+    def draw(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, device=device).bfloat16()
+
+    angles = draw(1, rows, width).float()
+
+    def turned(function: Any) -> Callable[..., Tensor]:
+        def run(query: Tensor, key: Tensor) -> Tensor:
+            angled = (part.bfloat16().to(query.dtype) for part in (angles.cos(), angles.sin()))
+            return torch.cat(function(query, key, *angled), 1)
+
+        return run
+
+    cases: dict[str, tuple[Callable[[Any], Callable[..., Tensor]], Any, list[Tensor], tuple[int, ...]]] = {
+        "norm": (lambda f: partial(f, eps=1e-6), norm, [draw(1, rows, width), draw(width)], (1, rows, width)),
+        "gate": (lambda f: f, gated, [draw(1, rows, width), draw(1, rows, width)], (1, rows, width)),
+        "rotation": (
+            turned,
+            rotated,
+            [draw(1, heads, rows, width), draw(1, 2, rows, width)],
+            (1, heads + 2, rows, width),
+        ),
+    }
+    for name, (call, function, inputs, shape) in cases.items():
+        weight = torch.randn(shape, device=device)
+        ours = with_gradients(call(way(function)), inputs, weight)
+        rounded = with_gradients(call(function), inputs, weight)
+        exact = with_gradients(call(function), [tensor.float() for tensor in inputs], weight)
+        parts = "output", "first gradient", "second gradient"
+        for part, value, other, right in zip(parts, ours, rounded, exact, strict=True):
+            yield f"{name}: error, {part}", _relative(value, right), 2 * _relative(other, right)
+
+
+def check_kernels(kernels: Sequence[str], sizes: Any, device: str) -> None:
+    """Raise UserError where a kernel that `engine.kernels` names does not run here, or is less exact than it has to be.
+    sizes: the configuration of the model, whose heads and windows are tried."""
+    heads = sizes.num_attention_heads, getattr(sizes, "num_key_value_heads", None) or sizes.num_attention_heads
+    width = getattr(sizes, "head_dim", None) or sizes.hidden_size // sizes.num_attention_heads
+    case = Segments("all keys", ((60, (190, 70, 120)), (12, (35, 102))), heads, width)
+    cases = [case, *([replace(case, name="window 50", window=50)] if getattr(sizes, "sliding_window", None) else [])]
+    checks: dict[str, Callable[[], Iterator[Error]]] = {
+        "flash4": lambda: chain.from_iterable(attention_errors(case, device, flash4) for case in cases),
+        "layers": lambda: layer_errors(device),
+    }
+    for name in kernels:
+        try:
+            figures = [(what, error, bound) for what, error, bound in checks[name]() if not error <= bound]
+            wrong = [f"{what} {error:.2g}, at most {bound:.2g}" for what, error, bound in figures]
+        except Exception as error:  # whatever a kernel, a driver or a compiler may raise
+            wrong = [f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"]
+        if wrong:
+            what = f"{name} does not hold here against torch: {'; '.join(wrong)}"
+            raise UserError(what, where=f"engine.kernels=[{','.join(kernels)}]", fix=f"leave {name} out")
 
 
 def _relative(value: Tensor, exact: Tensor) -> float:

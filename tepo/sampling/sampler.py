@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -85,6 +86,8 @@ class Sampler(Protocol):
     `add` are decoded by themselves, and the last bits of a response depend on all of them."""
     score: Score | None = None
     """None for a sampler that cannot."""
+    parts: Mapping[str, str] = MappingProxyType({})
+    """Of its engine, by name: what runs may differ with the device, and the responses with it. For the provenance."""
     watch: Callable[[list[int]], None] | None = None
     """Called with the next token of each response that is being decoded, by a sampler that decodes step by step."""
 

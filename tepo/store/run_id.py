@@ -31,7 +31,7 @@ _UNHASHED = {
     "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl keep_best",
     "grader": "workers recycle",
     "sampler": "servers margin tensor_parallel memory_fraction max_rows",
-    "engine": "micro_batch_tokens zero_stage",
+    "engine": "micro_batch_tokens zero_stage kernels",
 }  # labels, paths, what `identity` covers by its content, and what changes no result but for rounding (the layout);
 # None: the section
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
 from tepo.common.system import unsupported
@@ -19,6 +21,7 @@ from tepo.config.own_files import GYM, is_own
 from tepo.config.run_config import DataConfig, ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
+from tepo.policy.model.kernel_attention import flash4_hindrance
 from tepo.policy.model.shapes import Shape, check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
@@ -181,6 +184,13 @@ def check_backends(config: RunConfig) -> None:
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, process_group.world_size())
         backend.check_available(config)
+    if "flash4" in config.engine.kernels:
+        on_gpu = config.engine.device != "cpu" and torch.cuda.is_available()
+        hindrance = flash4_hindrance(torch.cuda.get_device_capability() if on_gpu else None)
+        if config.model.dtype == "float32":
+            hindrance = "flash-attn-4 does not work in float32", "model.dtype=bfloat16"
+        if hindrance:
+            raise UserError(hindrance[0], where="engine.kernels=[flash4]", fix=hindrance[1])
 
 
 def most_ranks(config: RunConfig, most: int) -> int:

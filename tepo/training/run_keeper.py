@@ -10,7 +10,7 @@ from typing import Any
 from tepo.common import signals
 from tepo.common.errors import UserError
 from tepo.common.files import file_digest, remove_folder, write_atomic
-from tepo.common.provenance import recorded
+from tepo.common.provenance import add_sampler, recorded
 from tepo.store.early_stop import Best, EarlyStop, Ending
 from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import AGAIN, RunFolder
@@ -112,6 +112,7 @@ def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
         run.check_unchanged()
         ACTIVITY.spent.clear()  # of an earlier run in this process
         if state.first:
+            add_sampler(run.folder.path, state.sampler.parts)
             state.log = MetricsLog(run.config, run.folder, report)
             keep_first_prompt(state.collector.stream, run.folder)
         with state.log or contextlib.nullcontext(), signals.deferred(process_group.check_neighbours):

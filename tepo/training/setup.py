@@ -16,10 +16,12 @@ from tepo.common.text import spelt
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
+from tepo.policy.kernel_check import check_kernels
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.load_policy import Policy, load_policy, load_tokenizer
 from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
 from tepo.policy.model.model_location import load_config, resolve
+from tepo.policy.model.packed_attention import choose_kernels
 from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.policy.model.weight_check import check_weights
 from tepo.problems.grader import Grader, GraderOptions
@@ -216,6 +218,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         roomy = with_share(config, shape_at(config, source), gpus, reference=objective.needs.initial_policy)
     with engine_backend(config.engine.kind).loading(config, source, device):
         policy = open_policy(config, latest, device)
+    check_kernels(config.engine.kernels, policy.model.config.get_text_config(), device.type)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
@@ -349,9 +352,11 @@ def teacher_policy(config: RunConfig, objective: Objective, policy: Policy) -> t
 
 def _load(config: RunConfig, source: str, revision: str | None, device: torch.device) -> Policy:
     model = config.model
-    return load_policy(
+    policy = load_policy(
         source, dtype=model.dtype, device=str(device), revision=revision, trust_remote_code=model.trust_remote_code
     )
+    choose_kernels(policy.model, config.engine.kernels)
+    return policy
 
 
 def pick_device(name: str) -> torch.device:

@@ -12,18 +12,28 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from tepo.common.errors import Diverged
+from tepo.common.errors import Diverged, UserError
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig, chosen
 from tepo.objectives import Objective, Plan
 from tepo.objectives.batch import all_sum
-from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
-from tepo.policy.logprobs.token_statistics import TokenStatistics, hidden_states, reference_logprobs, token_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, token_parts
+from tepo.policy.logprobs.token_statistics import (
+    TokenStatistics,
+    hidden_states,
+    output_matrix,
+    reference_logprobs,
+    token_statistics,
+)
+from tepo.policy.model.allocator import free_bytes
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
+from tepo.training.distributed import process_group
 from tepo.training.engine.engine import Engine
 from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chunks
 from tepo.training.value_tracker import ValueTracker
+
+_SHARE = 0.25  # of the free memory, for the log-probs of an exact KL: they lie there twice while they are put together
 
 
 @dataclass
@@ -156,13 +166,17 @@ class Updater:
     @torch.no_grad()
     def compute_old_logprobs(self, rollout: FlatRollout) -> int:
         """Give a rollout pi_old's log-probs and entropies, and those of its anchor: the sampler's, or a pass of the
-        trainer over the rollout. Returns how many passes that took."""
+        trainer over the rollout. Returns how many passes that took. Raises UserError where the distributions of an
+        exact KL are too large for the memory that is free."""
         needs = self.objective.needs
         passes = 0
+        if needs.full_kl:
+            self._check_room(rollout)
         if needs.full_kl and needs.full_kl_anchor == "old":
-            rollout.old_distribution = self._old_distribution(rollout)
-            rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
-            rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
+            rollout.old_distribution = old = self._old_distribution(rollout)
+            rollout.old_logprobs = old.gather(1, rollout.targets()[:, None])[:, 0]
+            entropies = [-(old[rows].exp() * old[rows]).sum(1) for rows in token_parts(*old.shape)]
+            rollout.old_entropies = torch.cat(entropies)
             passes += 1
         elif rollout.old_entropies is None or self._needs_trainer_pass():
 
@@ -188,6 +202,16 @@ class Updater:
             rollout.metrics["rollout/teacher_kl"] = float(gap)
             passes += 1
         return passes
+
+    def _check_room(self, rollout: FlatRollout) -> None:
+        tokens, words = len(rollout.sampler_logprobs), len(output_matrix(self.engine.model))
+        free, needed = free_bytes(rollout.device), 4 * tokens * words
+        here = 1 if rollout.device.type == "cuda" else process_group.local_world_size()
+        if free is not None and needed > _SHARE * free / here:
+            what = f"the exact KL would keep {needed / 2**30:.1f} GiB of log-probs, {tokens} tokens over a vocabulary "
+            what += f"of {words}; {_SHARE:.0%} of the free memory is {_SHARE * free / here / 2**30:.1f} GiB"
+            fix = "train.exact_kl=false or objective.kl='k3(d)': these need the sampled tokens alone"
+            raise UserError(what, where=f"objective={self.objective.name}", fix=fix)
 
     def value(self, rollout: FlatRollout) -> None:
         """Give a rollout its tracked success rates, before its updates: where it has waited, of all steps before."""

@@ -1,10 +1,12 @@
 """`tepo model`: models to train from."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from tepo.common.errors import UserError
 from tepo_cli.cli_options import Asked, Quiet, unbundled
@@ -14,7 +16,17 @@ _NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_
 _NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
 
 
-@app.command()
+class _Fetch(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UserError for --all without a study, which would be the option's next neighbour."""
+        for word, value in pairwise([*args, "-"]):
+            if word == "--all" and value.startswith("-"):
+                fix = "tepo model fetch --all table1 --scale paper; `tepo list` names studies"
+                raise UserError("--all takes the name of a study", where="tepo model fetch --all", fix=fix)
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_Fetch)
 @unbundled
 def fetch(
     asked: Asked,

@@ -39,7 +39,7 @@ class Branching:
         tokenizer: Any = load_policy("package:laptop").tokenizer
         self.first = [[] if text is None else tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST]
         self.score, self.sync = sampler.score, sampler.sync
-        self.sleep, self.close = sampler.sleep, sampler.close
+        self.sleep, self.close, self.parts = sampler.sleep, sampler.close, sampler.parts
 
     def start(self, params):
         self.params, self.jobs = params, []

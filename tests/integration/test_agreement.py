@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tepo.common.provenance import sessions
 from tepo.policy.model.load_policy import load_policy
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks
@@ -41,14 +42,25 @@ def out(tmp_path_factory) -> Path:
     return folder
 
 
-def outcome(out: Path, name: str) -> tuple[list[dict], dict[str, torch.Tensor]]:
+def run_of(out: Path, name: str) -> RunFolder:
     (manifest,) = (out / name).glob("*/manifest.json")
-    run = RunFolder(manifest.parent)
+    return RunFolder(manifest.parent)
+
+
+def outcome(out: Path, name: str) -> tuple[list[dict], dict[str, torch.Tensor]]:
+    run = run_of(out, name)
     return run.metrics(), load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors")
 
 
 def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.cat([weights[name].flatten() for name in sorted(weights)])
+
+
+@pytest.mark.parametrize("name", [*ONE, *TWO, *THREE])
+def test_provenance_says_what_ran_in_vllm(out, name):
+    (session,) = sessions(run_of(out, name).path)
+    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
+    assert session.get("sampler") == (parts if "vllm" in name else None)
 
 
 @pytest.mark.parametrize("name", [*ONE, *TWO, *THREE])

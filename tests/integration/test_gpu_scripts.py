@@ -13,7 +13,9 @@ from tests.integration.commands import program, python
 
 ROOT = Path(__file__).parents[2]
 ENGINES = {"vllm", "vllm_head"}
-SCRIPTS = [name for name in PARTS if name not in {*ENGINES, "attention", "resume", "two_gpus"}]  # these run below
+SCRIPTS = [
+    name for name in PARTS if name not in {*ENGINES, "attention", "resume", "flash4", "two_gpus"}
+]  # these run below
 
 
 def without(folder: Path, *packages: str) -> str:
@@ -64,14 +66,15 @@ def test_the_parts_with_vllm_watch_the_memory_and_take_both_gaps(tmp_path: Path)
 def test_missing_packages_fail_where_they_are_needed_and_missing_hardware_does_not(tmp_path: Path) -> None:
     """A run is killed and resumed without the packages of tables."""
     path = without(tmp_path, "altair", "pandas", "pyarrow", "scipy", "sklearn", "vl_convert", "vllm")
-    words = ("attention", "resume", "vllm", "two_gpus", "--small", "--out", tmp_path / "out")
+    words = ("attention", "resume", "vllm", "flash4", "two_gpus", "--small", "--out", tmp_path / "out")
     said = python("-m", "perf.gpu", *words, PYTHONPATH=path, cwd=ROOT, code=1).stdout
     assert re.search(r"steps with equal metrics, killed or not .* 3 +3 +1 holds", said)
     assert re.search(r"^attention: works, \d+ s, cpu, torch ", said, re.MULTILINE)
     assert "vllm: missing (vllm is not installed)" in said
     assert "two_gpus: not run (needs 2 GPUs, here are 0)" in said
+    assert "flash4: not run (flash-attn-4 trains on GPUs of compute capability 9.0 or more)" in said
     kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
-    states = {"attention": "works", "resume": "works", "vllm": "missing", "two_gpus": "not run"}
+    states = {"attention": "works", "resume": "works", "vllm": "missing", "flash4": "not run", "two_gpus": "not run"}
     assert {part: one["state"] for part, one in kept.items()} == states
 
 

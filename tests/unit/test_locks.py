@@ -1,5 +1,7 @@
 """Whether a lock resolves says `make gpu-lock-check`, which takes a package index."""
 
+import os
+import subprocess
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,6 +48,38 @@ def test_a_lock_holds_what_the_project_asks_for(files: list[str], extras: str) -
     wanted = [*asked(PROJECT["dependencies"]), *asked([f"tepo[{extras}]"])]
     off = [str(one) for one in wanted if not one.specifier.contains(locked.get(one.name, "0"))]
     assert off == []
+
+
+@pytest.mark.parametrize(
+    ("driver", "words", "fetched"),
+    [
+        ("580.65.06", [], True),
+        ("1000.1", [], True),
+        ("570.124", [], False),
+        ("NVIDIA-SMI has failed because it couldn't communicate", [], False),
+        ("", [], False),
+        ("", ["DRIVER=580"], True),
+    ],
+)
+def test_the_driver_is_asked_before_ten_gigabytes_are_fetched(
+    driver: str, words: list[str], fetched: bool, tmp_path: Path
+) -> None:
+    """Python, which also makes the environment, and nvidia-smi are stand-ins."""
+    python = '#!/bin/sh\nif [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; else echo "ran $*"; fi\n'
+    (tmp_path / "python").write_text(python)
+    (tmp_path / "nvidia-smi").write_text(f'#!/bin/sh\necho "{driver}"\n' if driver else "#!/bin/sh\nexit 9\n")
+    for stub in tmp_path.iterdir():
+        stub.chmod(0o755)
+    places = [f"VENV={tmp_path / 'venv'}", f"PYTHON={tmp_path / 'python'}", "UV="]
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    for turn in range(2):
+        command = ["make", "--no-print-directory", "-C", str(ROOT), "gpu", *places, *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == fetched
+        assert ("-r requirements/gpu.txt" in done.stdout) == (fetched and turn == 0)
+        if not fetched:
+            assert "ran" not in done.stdout
+            assert f"here is {driver if driver.startswith('5') else 'none'}; for the GPUs of other" in done.stdout
 
 
 def test_a_gpu_gets_the_versions_that_the_tests_run_on_a_cpu() -> None:

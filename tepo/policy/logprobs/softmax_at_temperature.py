@@ -10,15 +10,15 @@ allows, so each slice of the weight's gradient is written once.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.tile_budget import BUDGET, tile_budget
 from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
-
-BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,18 @@ class StatisticsOptions:
     entropy_gradient: bool = False  # let the gradient of the entropy flow
     need_entropy: bool = True  # else None
     reference: Tensor | None = None  # log-probs [N, V] float32 of another policy, for the exact KL to it
-    budget: int = BUDGET  # bytes for logits
+    budget: int | None = None  # bytes for logits; None: the device's
+
+    @property
+    def kept(self) -> int:
+        """Bytes of log-probs of the full vocabulary up to which those of all tokens are kept."""
+        return BUDGET if self.budget is None else self.budget
+
+    def tile(self, device: torch.device) -> int:
+        """Bytes of a tile of logits."""
+        if self.budget is not None:
+            return self.budget
+        return tile_budget(torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0)
 
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
@@ -37,8 +48,8 @@ _LEAST_ROWS = 256
 
 
 class ChunkedStatistics(torch.autograd.Function):
-    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most
-    `options.budget` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); a tile takes at most
+    `options.tile` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
     inputs."""
 
     @staticmethod
@@ -46,7 +57,7 @@ class ChunkedStatistics(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor]:
         state = RunningSums.empty(hidden)
-        shape = _tile_shape(len(hidden), len(weight), options.budget)
+        shape = _tile_shape(len(hidden), len(weight), options.tile(hidden.device))
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
         for rows, columns in _tiles(len(hidden), len(weight), shape):
             logits = tile.product(hidden[rows], weight[columns], buffer)
@@ -104,11 +115,11 @@ def softmax_statistics(
 
     hidden [N, H] and weight [V, H] of one dtype, targets [N] int64. Results are float32 (float64 for float64 inputs),
     in nats. Gradients are exact; that of the entropy flows only with `entropy_gradient`, else the entropy comes
-    detached. Products accumulate in float32 whatever the inputs. With a reference the direct path is taken at any size:
-    the reference is as large as the logits.
+    detached. Products accumulate in float32 whatever the inputs. With a reference, which is as large as the logits, a
+    part is some tokens with the full vocabulary.
     """
     widened = 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]  # half precision, on a CPU
-    small = 4 * len(weight) * max(len(hidden), widened) <= options.budget
+    small = 4 * len(weight) * max(len(hidden), widened) <= options.kept
     if options.reference is not None or small or not len(hidden):
         logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, options)
     else:
@@ -120,41 +131,72 @@ def softmax_statistics(
 
 
 class DirectStatistics(torch.autograd.Function):
-    """log p(target) [N], entropy [N] or None, KL to a reference [N] or None;
-    keeps the log-probs [N, V] for the backward."""
+    """log p(target) [N], entropy [N] or None, KL to a reference [N] or None. Keeps probabilities and log-probs [N, V]
+    for the backward where one of them takes at most `options.kept` bytes, else makes those of some tokens at a time
+    again."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        temperature, reference = options.temperature, options.reference
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide))
-        if temperature != 1.0:
-            logits.div_(temperature)
-        logp = torch.log_softmax(logits, dim=1)
-        probs = torch.exp(logp, out=logits)
-        entropy = -torch.linalg.vecdot(probs, logp) if options.need_entropy else None
-        kl = torch.linalg.vecdot(probs, logp - reference) if reference is not None else None
-        ctx.save_for_backward(hidden, weight, targets, probs, logp, reference, entropy, kl)
-        ctx.temperature = temperature
+        reference = options.reference
+        parts = token_parts(len(hidden), len(weight), options.kept)
+        logprobs, entropies, kls = [], [], []
+        for rows in parts:
+            probs, logp = _distribution(hidden[rows], weight, options.temperature)
+            logprobs.append(logp.gather(1, targets[rows, None])[:, 0])
+            if options.need_entropy:
+                entropies.append(-torch.linalg.vecdot(probs, logp))
+            if reference is not None:
+                kls.append(torch.linalg.vecdot(probs, logp - reference[rows]))
+        entropy, kl = (torch.cat(values) if values else None for values in (entropies, kls))
+        ctx.save_for_backward(hidden, weight, targets, reference, entropy, kl, *((probs, logp) * (len(parts) == 1)))
+        ctx.temperature, ctx.parts = options.temperature, parts
         ctx.set_materialize_grads(False)
-        return logp.gather(1, targets[:, None])[:, 0], entropy, kl
+        return torch.cat(logprobs), entropy, kl
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, probs, logp, reference, entropy, kl = ctx.saved_tensors
+        hidden, weight, targets, reference, entropy, kl, *kept = ctx.saved_tensors
         of_logprob, of_entropy, of_kl = grads
-        dlogits = torch.zeros_like(probs) if of_logprob is None else probs * -of_logprob[:, None]
-        if of_logprob is not None:
-            dlogits.scatter_add_(1, targets[:, None], of_logprob[:, None])
-        if of_entropy is not None:  # dH/dz_v = -p_v (log p_v + H)
-            dlogits.addcmul_(probs, (logp + entropy[:, None]).mul_(of_entropy[:, None]), value=-1.0)
-        if of_kl is not None:  # dKL/dz_v = p_v (log p_v - log q_v - KL)
-            dlogits.addcmul_(probs, (logp - reference).sub_(kl[:, None]).mul_(of_kl[:, None]))
-        if ctx.temperature != 1.0:
-            dlogits.div_(ctx.temperature)
-        dlogits = dlogits.to(hidden.dtype)
-        dhidden = torch.mm(dlogits, weight) if ctx.needs_input_grad[0] else None
-        dweight = torch.mm(dlogits.t(), hidden) if ctx.needs_input_grad[1] else None
-        return dhidden, dweight, None, None
+
+        def dlogits(rows: slice, probs: Tensor, logp: Tensor) -> Tensor:
+            out = torch.zeros_like(probs) if of_logprob is None else probs * -of_logprob[rows, None]
+            if of_logprob is not None:
+                out.scatter_add_(1, targets[rows, None], of_logprob[rows, None])
+            if of_entropy is not None:  # dH/dz_v = -p_v (log p_v + H)
+                out.addcmul_(probs, (logp + entropy[rows, None]).mul_(of_entropy[rows, None]), value=-1.0)
+            if of_kl is not None:  # dKL/dz_v = p_v (log p_v - log q_v - KL)
+                out.addcmul_(probs, (logp - reference[rows]).sub_(kl[rows, None]).mul_(of_kl[rows, None]))
+            if ctx.temperature != 1.0:
+                out.div_(ctx.temperature)
+            return out.to(hidden.dtype)
+
+        if kept:
+            whole = dlogits(ctx.parts[0], *kept)
+            dhidden = torch.mm(whole, weight) if ctx.needs_input_grad[0] else None
+            dweight = torch.mm(whole.t(), hidden) if ctx.needs_input_grad[1] else None
+            return dhidden, dweight, None, None
+        for_hidden, for_weight = ctx.needs_input_grad[:2]
+        sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=len(weight))
+        for rows in ctx.parts:
+            part = dlogits(rows, *_distribution(hidden[rows], weight, ctx.temperature))
+            sums.add(part, rows, slice(0, len(weight)))
+        return *sums.results(), None, None
+
+
+def _distribution(hidden: Tensor, weight: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Probabilities and log-probs [n, V], in float32 at least."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide))
+    if temperature != 1.0:
+        logits.div_(temperature)
+    logp = torch.log_softmax(logits, dim=1)
+    return torch.exp(logp, out=logits), logp
+
+
+def token_parts(tokens: int, vocabulary: int, budget: int = BUDGET) -> list[slice]:
+    """Rows of [N, V] numbers in even parts of at most `budget` bytes of float32, or of one token."""
+    count = max(-(-tokens // max(budget // (4 * vocabulary), 1)), 1)
+    bounds = [tokens * part // count for part in range(count + 1)]
+    return [slice(begin, end) for begin, end in pairwise(bounds)]

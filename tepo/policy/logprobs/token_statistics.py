@@ -7,14 +7,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tepo.common.errors import UserError
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics, token_parts
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.block_layout import SegmentLayout
 from tepo.policy.packing.packing import Packed
-
-REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +35,20 @@ def token_statistics(
 
 @torch.no_grad()
 def reference_logprobs(
-    model: nn.Module,
-    packed: Packed,
-    *,
-    temperature: float = 1.0,
-    budget: int = REFERENCE_BUDGET,
-    hidden: Tensor | None = None,
+    model: nn.Module, packed: Packed, *, temperature: float = 1.0, hidden: Tensor | None = None
 ) -> Tensor:
     """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later. hidden: as
-    `token_statistics`. Raises UserError above `budget` bytes."""
+    `token_statistics`."""
     weight = output_matrix(model)
-    needed = 4 * len(packed.targets) * len(weight)
-    if needed > budget:
-        what = f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
-        what += f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}"
-        raise UserError(what, fix="train.exact_kl=false or objective.kl='k3(d)': these need the sampled tokens alone")
     hidden = hidden_states(model, packed) if hidden is None else hidden
     # as `softmax_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
-    return torch.log_softmax(logits / temperature, dim=-1)
+    logprobs = hidden.new_empty(len(hidden), len(weight), dtype=torch.float32)
+    for rows in token_parts(*logprobs.shape):
+        buffer = hidden.new_empty(logprobs[rows].numel(), dtype=wide)
+        logits = tile.product(hidden[rows], weight, buffer).float()
+        logprobs[rows] = torch.log_softmax(logits / temperature, dim=-1)
+    return logprobs
 
 
 def hidden_states(model: nn.Module, packed: Packed) -> Tensor:

@@ -63,6 +63,19 @@ def empty(tensors: Iterable[Tensor]) -> None:
         tensor.data = tensor.data.new_empty(0)
 
 
+def free_bytes(device: torch.device) -> float | None:
+    """Bytes that can be taken there: on a GPU what is free and what torch keeps unused; of main memory what the kernel
+    calls available, None where it does not say."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return None
+
+
 def free_unused() -> None:
     """Give back what nothing refers to any more, and what torch only keeps of the GPU, which is not free to others."""
     gc.collect()

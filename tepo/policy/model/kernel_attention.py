@@ -1,10 +1,11 @@
-"""Attention over the packed layout through torch's kernels: variable-length flash attention on GPU, SDPA elsewhere.
+"""Attention over the packed layout: torch's variable-length flash attention on GPU, or flash-attn-4's; SDPA elsewhere.
 
 No import of transformers here: python -m perf.gpu checks this file on a machine that may lack it.
 """
 
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.common.errors import UserError
+from tepo.common.text import install_line
 from tepo.policy.packing.block_layout import Attention
 
 DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GPU would take gigabytes a layer
@@ -84,6 +86,38 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         scale=how.scale,
         window_size=(-1 if how.window is None else how.window - 1, 0),
         **({"enable_gqa": query.shape[1] != key.shape[1]} if names_groups else {}),
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+def flash4_hindrance(capability: tuple[int, int] | None) -> tuple[str, str] | None:
+    """The reason that flash-attn-4 does not train on a GPU of this compute capability (None: no GPU), and a remedy;
+    None where it does."""
+    if capability is None or capability < (9, 0):  # its backward pass begins there (interface.py: _flash_attn_bwd)
+        return "flash-attn-4 trains on GPUs of compute capability 9.0 or more", "leave flash4 out"
+    if find_spec("flash_attn") is None or find_spec("flash_attn.cute") is None:
+        return "flash-attn-4 is not installed", install_line("flash4")
+    return None
+
+
+def flash4(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """As `varlen`, by the package flash-attn-4 (4.0.0b36). Where it is chosen, it has been checked on this GPU:
+    `tepo.policy.kernel_check.check_kernels`."""
+    from flash_attn.cute import flash_attn_varlen_func
+
+    layout, ragged = how.layout, how.layout.ragged
+    out, _ = flash_attn_varlen_func(
+        query.contiguous(),
+        key.index_select(0, ragged.key_rows),
+        value.index_select(0, ragged.key_rows),
+        cu_seqlens_q=ragged.query_offsets,
+        cu_seqlens_k=ragged.key_offsets,
+        max_seqlen_q=layout.longest,
+        max_seqlen_k=layout.longest_key,
+        softmax_scale=how.scale,
+        causal=True,
+        window_size=(None if how.window is None else how.window - 1, None),
     )
     assert isinstance(out, Tensor)
     return out

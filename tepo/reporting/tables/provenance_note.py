@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from tepo.common.provenance import PACKAGES
@@ -29,7 +30,8 @@ def made_by(sessions: Sequence[Session]) -> list[str]:
 def mixed(sessions: Sequence[Session]) -> str | None:
     """One line that says in what the versions or machines behind a table differ; None where they are the same."""
     every = list(map(_values, sessions))
-    values_of = {label: dict.fromkeys(values[label] for values in every) for label in (every[0] if every else ())}
+    labels = dict.fromkeys(chain(*every))  # sessions before a sampler opened do not say its parts
+    values_of = {label: dict.fromkeys(values[label] for values in every if label in values) for label in labels}
     differences = [f"{label} {' and '.join(values)}" for label, values in values_of.items() if len(values) > 1]
     return f"These rows were made by different versions or machines: {'; '.join(differences)}." if differences else None
 
@@ -44,7 +46,8 @@ def _values(session: Session) -> dict[str, str]:
         "threads": session.get("threads"),
     }
     values |= {"CPU": cpu(session), "GPUs": ", ".join(f"{count} x {name}" for name, count in gpus)}
-    return {label: str(value or "none") for label, value in values.items()}
+    engine = {"vLLM's engine": ", ".join(map(str, session["sampler"].values()))} if session.get("sampler") else {}
+    return {label: str(value or "none") for label, value in values.items()} | engine
 
 
 def cpu(session: Session) -> str:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tepo.sampling.vllm.vllm_sampler import EngineOptions
 
 WORK = 3.5 * 2**30  # bytes of activations, CUDA graphs, the runner's states: out of its own share
-_WORK_ROWS = 256  # rows whose logits are in it; of each further one four times in float32 (v1/sample/sampler.py)
+# rows whose logits are in it; of each further one four times in float32 by Model Runner V1 (v1/sample/sampler.py), and
+# twice by V2 (v1/worker/gpu/sample/sampler.py)
+_WORK_ROWS = 256
 ASLEEP = 1.5 * 2**30  # of these, what sleeping does not free: graphs, communicator, states
 # of an engine over several GPUs, asleep too: its communicators and the buffers of its own all-reduce (vllm#10511: from
 # 1.79 to 3.58 GiB beside torch's with a second GPU; NVIDIA-NeMo/RL#223: from 0.76 to 2.4 GiB asleep)

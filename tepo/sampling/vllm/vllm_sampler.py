@@ -131,7 +131,8 @@ class EngineOptions:
             # vLLM's own sum over GPUs cannot share memory in segments that grow, which a user may have asked for
             "disable_custom_all_reduce": (self.tensor_parallel > 1 and segments_grow(environment)) or None,
             "enforce_eager": cpu or None,
-            # a seeded request that is read in pieces winds its generator back, which torch's CPU generator cannot
+            # Model Runner V1, which a CPU gets, winds back the generator of a seeded request that it reads in pieces,
+            # and torch's CPU generator cannot; V2 has no generators
             "enable_chunked_prefill": False if cpu else None,
             "kv_cache_memory_bytes": int((_CPU_GIB if memory is None else memory) * 2**30) if cpu else None,
             "gpu_memory_utilization": None if cpu else memory,
@@ -181,6 +182,7 @@ class VllmSampler(Sampler):
                 os.environ[_RANKS_HERE] = ranks_here
         forget_shared_memory(options.tensor_parallel)
         self.ranks = Lockstep(options.tensor_parallel)
+        self.parts = engine_parts(self.llm)
 
     def start(self, params: SamplingParams) -> "EngineQueue":
         return EngineQueue(self, params)
@@ -240,6 +242,23 @@ def _emptied(model: torch.nn.Module) -> None:
     empty(model.parameters())
     for layer in model.modules():
         vars(layer).pop("cpu_linear", None)  # holds the packed weight of `dispatch_cpu_unquantized_gemm`
+
+
+def engine_parts(llm: Any) -> dict[str, str]:
+    """The model runner, scheduler and attention of an engine, which vLLM chooses by device, model and settings. Empty
+    for a vLLM that keeps them elsewhere: these names are none of its public ones."""
+
+    def of_worker(worker: Any) -> tuple[str, str]:
+        layers = worker.vllm_config.compilation_config.static_forward_context.values()
+        attention = sorted({layer.get_attn_backend().get_name() for layer in layers})
+        return ("V2" if worker.use_v2_model_runner else "V1"), ", ".join(attention)
+
+    try:
+        runner, attention = llm.collective_rpc(of_worker)[0]
+        scheduler = type(llm.llm_engine.engine_core.engine_core.scheduler).__name__
+    except AttributeError:
+        return {}
+    return {"runner": runner, "scheduler": scheduler, "attention": attention}
 
 
 class EngineQueue:

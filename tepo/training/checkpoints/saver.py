@@ -18,8 +18,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tepo.common.errors import UserError
 from tepo.common.files import explain_write_errors, file_digest, remove_folder, replace_folder, write_json
+from tepo.policy.model.allocator import free_bytes
 from tepo.store.checkpoint_files import TensorFile, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.comm import Comm
@@ -186,9 +189,5 @@ class Saver:
 
 def _room(ranks: int) -> float:
     """Bytes of main memory for the copies of this rank."""
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
-    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return ROOM * 1024 * int(line.split()[1]) / local_ranks
-    return 0.0  # unknown: the training waits
+    # unknown: the training waits
+    return ROOM * (free_bytes(torch.device("cpu")) or 0.0) / int(os.environ.get("LOCAL_WORLD_SIZE", ranks))

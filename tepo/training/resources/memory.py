@@ -9,12 +9,12 @@ import math
 from dataclasses import dataclass
 
 from tepo.config.run_config import RunConfig, chosen
+from tepo.policy.logprobs.tile_budget import BUDGET, tile_budget
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.backends import Room, longest_sequence, sampler_backend
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.gpu_cards import GIB, Card
 
-_BUDGET = 128 << 20  # bytes of logits beyond which `softmax_at_temperature` goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA and its libraries
 # of several ranks: NCCL's buffers of torch's group and of DeepSpeed's, 0.5 to 1 GiB each (NVIDIA/nccl#964: 544 and 688
@@ -115,7 +115,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     policy."""
     size = number_bytes(config.model.dtype)
     engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
-    activations, logits = _activations(config, shape, size)
+    activations, logits = _activations(config, shape, size, tile_budget(gpus.bytes))
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
     frozen_bytes = size * shape.parameters * (reference and not lora)
     if config.model.teacher:
@@ -162,8 +162,9 @@ def layer_bytes(shape: Shape, size: int) -> int:
     return norms + attention + 4 * size * shape.inner
 
 
-def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, float]:
-    """Bytes kept for the backward of one micro-batch, and what the output layer adds at the peak.
+def _activations(config: RunConfig, shape: Shape, size: int, budget: int) -> tuple[float, float]:
+    """Bytes kept for the backward of one micro-batch, and what the output layer adds at the peak. budget: bytes of a
+    tile of logits.
 
     The peak is either where the backward begins, at the logits, or in the last layer. With checkpointing only the
     inputs of layers are kept, and one layer at a time is made again. LoRA also keeps the products with A of a layer's
@@ -180,8 +181,8 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
     # The output layer: three times the logits in float32 where they are small, else a tile of them; and gradients.
     whole, gradients = 4.0 * tokens * shape.vocabulary, size * (shape.head_parameters + 2 * tokens * shape.hidden)
     output = 3 * whole + gradients
-    if whole > _BUDGET:
-        tile = whole / -(-whole // _BUDGET)
+    if whole > BUDGET:
+        tile = whole / -(-whole // budget)
         output = tile * (1.5 if size == 2 else 1.0) + gradients + 4 * tokens * shape.hidden * (size == 2)
     logits = tokens * (4 + 2 * size) * shape.hidden + output  # the last norm is still there
     logits -= size * shape.head_parameters * (rank > 0)  # no gradient of the output matrix

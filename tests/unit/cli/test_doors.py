@@ -51,6 +51,13 @@ def test_a_store_that_can_be_none_is_refused_by_every_command(command: str, tmp_
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("words", ["--all", "--all --scale paper", "--all table1 --all --seeds 1"])
+def test_fetching_all_of_nothing_names_the_line_to_type(words: str) -> None:
+    said = typed("model", "fetch", *words.split())
+    assert "--all takes the name of a study" in said
+    assert "tepo model fetch --all table1 --scale paper" in said
+
+
 def test_commands_that_take_a_store_are_all_tried() -> None:
     from typer.main import get_command
 

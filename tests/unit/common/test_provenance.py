@@ -84,6 +84,26 @@ def test_each_process_adds_a_session(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [provenance.FILE]
 
 
+def test_the_parts_of_a_sampler_join_the_session_that_is_open(tmp_path: Path) -> None:
+    provenance.add_sampler(tmp_path, {"runner": "V1"})  # another rank's, which writes nothing
+    assert provenance.sessions(tmp_path) == []
+    for runner in ("V1", "V2"):
+        with provenance.recorded(tmp_path, "train"):
+            provenance.add_sampler(tmp_path, {"runner": runner, "scheduler": "Scheduler"})
+            provenance.add_sampler(tmp_path, {})
+            assert provenance.sessions(tmp_path)[-1]["sampler"]["runner"] == runner
+    provenance.add_sampler(tmp_path, {"runner": "V3"})  # it has ended
+    found = provenance.sessions(tmp_path)
+    assert [session["sampler"]["runner"] for session in found] == ["V1", "V2"]
+    assert all(session["ended"] for session in found)
+    unopened = {key: value for key, value in found[0].items() if key != "sampler"}
+    assert mixed([found[0], unopened]) is None
+    assert mixed([unopened, *found]) == (
+        "These rows were made by different versions or machines: vLLM's engine V1, Scheduler and V2, Scheduler."
+    )
+    assert ", vLLM's engine V2, Scheduler; " in made_by(found[1:])[0]
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"sessions": 3}', '{"sessions": [1]}', '{"other": []}'])
 def test_a_damaged_record_is_begun_anew(content: str, tmp_path: Path) -> None:
     (tmp_path / provenance.FILE).write_text(content)

@@ -42,6 +42,7 @@ class Dice:
 
     score: None = None
     side_by_side: int | None = None
+    parts: Mapping[str, str] = {"runner": "dice"}
 
     def __init__(self, stop_after: int | None = None):
         self.asked: list[str] = []

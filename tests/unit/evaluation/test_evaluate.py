@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.common.provenance import sessions
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import EvaluationTask
@@ -68,6 +69,11 @@ def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path
     rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
     assert {row["grader"] for row in rows} == {"new"} == {result.grader}
     assert all(row["correct"] for row in rows if row["extracted"] in "12")
+
+
+def test_provenance_says_what_drew(tmp_path):
+    run(tmp_path)
+    assert [session["sampler"] for session in sessions(tmp_path)] == [Dice.parts]
 
 
 def test_a_result_of_another_version_is_refused(tmp_path):

@@ -1,4 +1,7 @@
+import sys
+from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -9,7 +12,8 @@ from tepo.common.errors import UserError
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import kernel_attention, packed_attention
-from tepo.policy.model.kernel_attention import sdpa_blocks, varlen
+from tepo.policy.model.compiled_layers import FAMILIES, compile_layers
+from tepo.policy.model.kernel_attention import flash4, sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import pack
 from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
@@ -154,6 +158,98 @@ def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window)
     grads = [torch.autograd.grad((out * weight).sum(), tensors) for out in (found, expected)]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def flash_attn_varlen_func(
+    q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, min_seqlen_k=None,
+    seqused_q=None, seqused_k=None, gather_kv_indices=None, page_table=None, softmax_scale=None, causal=False,
+    window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
+):  # fmt: skip
+    """flash-attn-4 4.0.0b36: its names and their order, and what it returns. Causal with a window is local."""
+    assert causal
+    assert (max_seqlen_q, max_seqlen_k) == tuple(int(ends.diff().max()) for ends in (cu_seqlens_q, cu_seqlens_k))
+    assert {cu_seqlens_q.dtype, cu_seqlens_k.dtype} == {torch.int32}
+    left = -1 if window_size[0] is None else window_size[0]
+    out = torch.cat(list(segments(q, k, v, cu_seqlens_q, cu_seqlens_k, softmax_scale, (left, 0))))
+    return out, torch.zeros(q.shape[1], len(q))
+
+
+@pytest.fixture
+def flash_attn_4(monkeypatch):
+    cute = SimpleNamespace(flash_attn_varlen_func=mock.Mock(side_effect=flash_attn_varlen_func))
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(cute=cute))
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", cute)
+    return cute.flash_attn_varlen_func
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_flash_attn_4_is_called_as_it_wants_it(flash_attn_4, window):
+    layout = SegmentLayout(packed := pack(make_groups(longest=30)))
+    torch.manual_seed(0)
+    wide = {"dtype": torch.float64, "requires_grad": True}
+    tensors = [torch.randn(len(packed.tokens), heads, 8, **wide) for heads in (4, 2, 2)]
+    results = [way(*tensors, Attention(layout, 0.3, window)) for way in (flash4, sdpa_blocks)]
+    weight = torch.randn_like(results[0])
+    pairs = zip(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in results), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_model_that_was_told_to_takes_flash_attn_4_and_keeps_it(flash_attn_4, monkeypatch, checkpointing):
+    monkeypatch.setattr(packed_attention, "_SHORT", 0)  # on a CPU even short segments
+    plain, told = (make_model("mistral", sliding_window=5) for _ in range(2))
+    packed_attention.choose_kernels(told, ["flash4"])
+    packed = pack(make_groups(longest=40))
+    if checkpointing:
+        told.gradient_checkpointing_enable({"use_reentrant": False})
+        told.train()
+    found, expected = (gradients(model, token_statistics(model, packed).logprobs.sum()) for model in (told, plain))
+    assert flash_attn_4.call_count == (4 if checkpointing else 2)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("capability", "there", "reason"),
+    [
+        (None, True, "compute capability 9.0"),
+        ((8, 9), True, "compute capability 9.0"),
+        ((9, 0), False, "not installed"),
+        ((9, 0), True, None),
+        ((10, 0), True, None),
+    ],
+)
+def test_what_keeps_flash_attn_4_from_training(monkeypatch, capability, there, reason):
+    monkeypatch.setattr(kernel_attention, "find_spec", lambda name: "a spec" if there else None)
+    found = kernel_attention.flash4_hindrance(capability)
+    assert reason in found[0] if reason else found is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_functions_that_are_compiled_are_those_of_every_family(family):
+    """Uncompiled they have the same bits. Each is called, and another model of the family keeps its own."""
+    plain, ours, packed = make_model(family), make_model(family), pack(make_groups())
+    called = Counter()
+
+    def counted(function):
+        def call(*given):
+            called[function.__name__] += 1
+            return function(*given)
+
+        return call
+
+    compile_layers(ours, counted)
+    values = [token_statistics(model, packed).logprobs for model in (ours, plain)]
+    assert torch.equal(*values)
+    assert called == {"norm": 9 if family == "qwen3" else 5, "gated": 2, "rotated": 2}
+    found, expected = (gradients(model, value.sum()) for model, value in zip((ours, plain), values, strict=True))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_layers_that_are_not_known_are_not_compiled():
+    with pytest.raises(UserError, match="llama with gelu are not known"):
+        compile_layers(make_model("llama", hidden_act="gelu"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,16 +71,38 @@ def test_no_tokens_at_all(dtype):
     assert (logprobs.shape, entropies.shape, hidden.grad.shape) == ((0,), (0,), (0, 64))
 
 
-def test_gradcheck_of_the_exact_kl():
+@pytest.mark.parametrize("budget", [0, 10**9], ids=["cut", "direct"])
+def test_gradcheck_of_the_exact_kl(budget):
     hidden, weight, targets = inputs(4, 9, 3)
     reference = torch.log_softmax(torch.randn(4, 9, dtype=torch.float64), -1)
-    assert torch.autograd.gradcheck(
-        lambda h, w: ours(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference), (hidden, weight)
-    )
+    options = {"temperature": 1.3, "entropy_gradient": True, "reference": reference, "budget": budget}
+    assert torch.autograd.gradcheck(lambda h, w: ours(h, w, targets, **options), (hidden, weight))
     logp = torch.log_softmax(hidden @ weight.t() / 1.3, -1)
     found = ours(hidden, weight, targets, temperature=1.3, reference=reference)[2]
     torch.testing.assert_close(found, (logp.exp() * (logp - reference)).sum(-1))
     assert ours(hidden, weight, targets, reference=torch.log_softmax(hidden @ weight.t(), -1))[2].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("cut", [1, 3, 40])
+def test_an_exact_kl_is_the_same_cut_by_tokens(cut, dtype):
+    """Of all tokens at once, and of `cut` at a time, the last fewer."""
+    tokens, vocabulary = 40, 1100
+    reference = torch.log_softmax(3 * torch.randn(tokens, vocabulary, generator=torch.Generator().manual_seed(1)), -1)
+
+    def values(budget):
+        hidden, weight, targets = inputs(tokens, vocabulary, 16)
+        leaves = [value.detach().to(dtype).requires_grad_() for value in (hidden, weight)]
+        options = {"temperature": 0.7, "entropy_gradient": True, "reference": reference, "budget": budget}
+        found = ours(*leaves, targets, **options)
+        scales = (torch.linspace(-1, 1, tokens), 0.3, 2.0)
+        loss = sum((scale * value).sum() for scale, value in zip(scales, found, strict=True))
+        return *(value.detach() for value in found), *torch.autograd.grad(loss, leaves)
+
+    for value, whole in zip(values(4 * vocabulary * cut), values(10**9), strict=True):
+        assert value.dtype == whole.dtype
+        close = {} if dtype == torch.float64 else {"atol": 2e-2 * float(whole.abs().max()), "rtol": 0}
+        torch.testing.assert_close(value, whole, **close)
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
@@ -134,6 +157,16 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
     tiles = list(_tiles(tokens, vocabulary, shape))
     assert sum((r.stop - r.start) * (c.stop - c.start) for r, c in tiles) == tokens * vocabulary
     assert shape[0] * shape[1] <= max(budget // 4, 256 * 2048) * 1.05
+
+
+def test_a_tile_is_as_large_as_the_card_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib << 30))
+    sizes = {}
+    for gib in (24, 79, 139):
+        sizes[gib] = StatisticsOptions().tile(torch.device("cuda")) >> 20
+        assert StatisticsOptions(budget=7).tile(torch.device("cuda")) == 7
+    assert sizes == {24: 128, 79: 128, 139: 512}
+    assert StatisticsOptions().tile(torch.device("cpu")) == 128 << 20
 
 
 _INTERPRETED = """

@@ -102,7 +102,12 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
         ["model.lora_rank=0", "model.lora_alpha=32"],
         ["engine.optimizer=adamw"],
         ["engine.offload=true"],
-        ["engine.micro_batch_tokens=99", "sampler.max_rows=3", "model.gradient_checkpointing=true"],
+        [
+            "engine.micro_batch_tokens=99",
+            "sampler.max_rows=3",
+            "model.gradient_checkpointing=true",
+            "engine.kernels=[layers]",
+        ],
         [
             "store=elsewhere",
             "grader.workers=3",

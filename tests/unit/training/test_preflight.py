@@ -61,6 +61,8 @@ def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
         (("sampler=vllm",), "vLLM is not installed"),
         (("sampler=vllm_server",), "no vLLM server is named"),
         (("engine=deepspeed", "engine.optimizer=adamw_8bit"), "adamw alone"),
+        (("engine.kernels=[flash4]",), "flash-attn-4 does not work in float32"),
+        (("engine.kernels=[flash4]", "model.dtype=bfloat16"), "GPUs of compute capability 9.0 or more"),
     ):
         with pytest.raises(UserError, match=message):
             train(small(tmp_path, *words, *NOBODY))

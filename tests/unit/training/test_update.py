@@ -3,16 +3,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from tepo.common.errors import Diverged, RunFailed
+from tepo.common.errors import Diverged, RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.objectives import Objective, load_objective
-from tepo.policy.logprobs.softmax_at_temperature import softmax_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 from tepo.policy.logprobs.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
+from tepo.sampling.sampler import Response
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
@@ -21,6 +23,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
+from tests.unit.policy.tiny import make_model
 from tests.unit.training.small import small
 
 GROUPS = make_groups()
@@ -160,6 +163,32 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
     )
     kl = updater.log_probs(first, range(len(first.sequences))).full_kl
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
+
+
+@pytest.mark.slow
+def test_an_exact_kl_over_a_large_vocabulary_has_no_limit_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch whose log-probs take more than 256 MiB, once the limit, has the results of one that is not cut."""
+    words, rng, model = 49_152, np.random.default_rng(0), make_model("qwen2", vocab_size=49_152, hidden_size=8)
+    drawn = [rng.integers(0, words, length).astype(np.int32) for length in (480, 450, 440, 1)]
+    responses = [Response(tokens, np.full(len(tokens), -10.0, np.float32), None, True) for tokens in drawn]
+    rollout = rollout_of([replace(GROUPS[0], responses=responses)])
+    updater = updater_of(load_objective("tepo_kl_all", {"kl": "kl_old"}), KeepingEngine(model))
+    assert 4 * words * len(rollout.sampler_logprobs) > 256 * 2**20
+    updater.compute_old_logprobs(rollout)
+    rollout.kept, packed = None, rollout.pack(range(4))
+    with torch.no_grad():
+        whole = torch.log_softmax(hidden_states(model, packed) @ output_matrix(model).t(), -1)
+        torch.testing.assert_close(rollout.old_distribution, whole)
+        model.get_output_embeddings().weight *= 1.5
+    found = []
+    for options in (StatisticsOptions(reference=whole), StatisticsOptions(reference=whole, budget=10**10)):
+        kl = token_statistics(model, packed, options).full_kl
+        found.append((kl.detach(), *torch.autograd.grad(kl.mean(), model.parameters())))
+    for cut, uncut in zip(*found, strict=True):
+        torch.testing.assert_close(cut, uncut, atol=1e-7, rtol=1e-4)
+    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 1e9)
+    with pytest.raises(UserError, match=r"keep 0.3 GiB of log-probs, 1371 tokens over a vocabulary of 49152; 25% of"):
+        updater.compute_old_logprobs(rollout)
 
 
 def test_draws_change_with_seed_step_and_mini_batch() -> None:

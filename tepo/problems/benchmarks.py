@@ -130,7 +130,6 @@ class Benchmark:
         return content_hash([chosen, self.tolerances])
 
 
-PROTOCOLS = "evals/protocols"  # kind of file
 _Setting = Literal["samples", "temperature", "min_p", "top_k", "top_p", "max_new_tokens", "thinking"]
 
 
@@ -157,12 +156,12 @@ def load_benchmark(name: str) -> Benchmark:
     first; or a number, such as `tokens4096` or `top_p0.95`. Raises UserError for unknown names and broken files."""
     stem, *variants = name.split(":")
     path = paths.find("evals", stem)
-    changes: dict[str, Any] = {}  # settings in place of those of the file
+    changes: dict[Any, Any] = {}  # settings in place of those of the file
     derivations: dict[str, Any] = {}  # the other fields of a variant
     origins: dict[str, str] = {}  # the place of each change
     titles: dict[str, str] = {}  # the title of each change: a table must not show it as the file's own protocol
     benchmark = parse_benchmark(path)
-    protocols = paths.files(PROTOCOLS) if variants else {}
+    protocols = paths.files(paths.PROTOCOLS) if variants else {}
     for variant in variants:
         if number := _NUMBER.fullmatch(variant):
             word, text = number.groups()

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.common.paths import find, names, shipped
+from tepo.common.paths import PROTOCOLS, find, names, shipped
 from tepo.problems import hashes
-from tepo.problems.benchmarks import PROTOCOLS, load_benchmark, parse_benchmark, parse_protocol
+from tepo.problems.benchmarks import load_benchmark, parse_benchmark, parse_protocol
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file

@@ -18,7 +18,6 @@ from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.jobs.measure import Request, measure, shared_engine
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark
-from tepo.problems.prompt_format import encode_prompts
 from tepo.problems.prompts.control_tokens import marked
 from tepo.reporting.progress import benchmark_bar, say
 from tepo.sampling.backends import SamplerOptions
@@ -111,11 +110,10 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
         benchmark = load_benchmark(name)
         problems = benchmark.load_problems()[: settings.limit]
         size = f"{counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')}"
-        limits = f"temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}"
         state = "done" if request.stored(benchmark) else "to do"
-        print(f"{name}: {size} at {limits}; backend {request.sampler.resolved_kind()}; {state}; {request.folder(name)}")
-        wrap, thinking = settings.wrap, settings.thinking
-        prompts = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
+        drawn = f"{size} at {benchmark.draws}"
+        print(f"{name}: {drawn}; backend {request.sampler.resolved_kind()}; {state}; {request.folder(name)}")
+        prompts = settings.encode(benchmark, problems, tokenizer)
         print(f"--- first prompt ({problems[0].id})\n{marked(prompts.tokens[0], tokenizer, prompts.controls)}\n---")
 
 
@@ -151,6 +149,8 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
             rows.append((label, "", _interval(line["mean"], line["low"], line["high"]), "", "", ""))
     say(f"model: {request.weights.path}")
     show(("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off"), rows)
+    for note in filter(None, (load_benchmark(result.benchmark).protocol_note for result in results)):
+        say(note)
     for result in results:
         if result.timeouts:
             answers = f"{result.timeouts} of {result.problems * result.samples} answers"

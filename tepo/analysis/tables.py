@@ -154,6 +154,7 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
         for name in unit.benchmarks
         if (measurement := facts.measurement(unit.id, name)) is not None
     ]
+    notes += filter(None, (load_benchmark(name).protocol_note for name in dict.fromkeys(name for name, _ in measured)))
     if given_up := sum(int(measurement.timeouts) for _, measurement in measured):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)

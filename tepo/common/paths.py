@@ -14,7 +14,8 @@ CONFIG = PACKAGE / "config"
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the configuration
 _SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
 PYTHON = ("functions", "rewards")
-KINDS = ("experiments", "ablations", "evals", "records", *GROUPS, *PYTHON)
+PROTOCOLS = "evals/protocols"
+KINDS = ("experiments", "ablations", "evals", PROTOCOLS, "records", *GROUPS, *PYTHON)
 _WORDS = {
     "evals": "benchmark",
     "functions": "file of functions",
@@ -32,12 +33,13 @@ def cache() -> Path:
 def folders(kind: str) -> list[Path]:
     """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH
     that is not there."""
-    user_folders = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
-    for folder in user_folders:
-        if not folder.parent.is_dir():
-            fix = f"make {folder.parent}, or take it out of TEPO_PATH"
+    parts = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    for part in parts:
+        if not part.is_dir():
+            fix = f"make {part}, or take it out of TEPO_PATH"
             raise UserError("no such folder", where=f"TEPO_PATH={os.environ['TEPO_PATH']}", fix=fix)
-    return [folder for folder in (*(() if kind in _SHIPPED_ALONE else user_folders), shipped(kind)) if folder.is_dir()]
+    user_folders = [] if kind in _SHIPPED_ALONE else [part / kind for part in parts]
+    return [folder for folder in (*user_folders, shipped(kind)) if folder.is_dir()]
 
 
 def shipped(kind: str) -> Path:

@@ -230,6 +230,13 @@ def check_override(text: str) -> None:
         r"data\.reward\.\w+\.(weight|function)", key
     )
     if not below and key not in _leaves():
+        if (filter_name := key.rpartition(".")[2]) in ("min_p", "top_k", "top_p"):
+            what = f"training draws from the whole policy: with {filter_name} responses would come from another "
+            what += "distribution than the one whose ratio, KL and entropy an objective computes"
+            fix = (
+                f"leave it out; for measuring it is a part of a benchmark's name: data.benchmarks=[NAME:{filter_name}…]"
+            )
+            raise UserError(what, where=text, fix=fix)
         error, section = unknown_name("configuration key", key, _leaves(), where=text), key.partition(".")[0]
         if section in get_args(TrackerName):
             beside = ", ".join(leaf for leaf in _leaves() if leaf.startswith("tracking.") and leaf != "tracking.to")

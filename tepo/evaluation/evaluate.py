@@ -74,7 +74,8 @@ def _identity(
     benchmark: Benchmark, problems: Sequence[Problem], settings: Settings, stop: Sequence[int]
 ) -> dict[str, Any]:
     """Identity of an evaluation: what is evaluated and how. A resumed one must have the same. `rows_per_part` is in it,
-    since what the embedded sampler decodes together decides the last bits; `stop` where a chat template may be."""
+    since what the embedded sampler decodes together decides the last bits; `stop` where a chat template may be; the
+    draws, which are in the fingerprint too, where some tokens may not be drawn."""
     templated = benchmark.prompt != "raw" and settings.wrap == "auto"
     return {
         "benchmark": benchmark.name,
@@ -88,6 +89,7 @@ def _identity(
         "thinking": settings.thinking,
         "rows_per_part": settings.rows_per_part,
         **({"stop": list(stop)} if templated else {}),
+        **({"draws": {"temperature": benchmark.temperature, **benchmark.filters}} if benchmark.filters else {}),
     }
 
 

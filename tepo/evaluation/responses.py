@@ -11,7 +11,6 @@ from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict
 from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import encode_prompts
 from tepo.sampling.sampler import Response, Sampler, SamplingParams, response_texts
 
 
@@ -60,9 +59,7 @@ class Prompts:
 
 def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Prompts:
     """Problems of a benchmark, `benchmark.samples` responses to each."""
-    prompts = encode_prompts(
-        problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-    )
+    prompts = settings.encode(benchmark, problems, tokenizer)
     stem = benchmark.name.partition(":")[0]
     keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
     params = SamplingParams(
@@ -70,6 +67,9 @@ def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, setti
         temperature=benchmark.temperature,
         max_new_tokens=benchmark.max_new_tokens,
         stop=prompts.stop,
+        min_p=benchmark.min_p,
+        top_k=benchmark.top_k,
+        top_p=benchmark.top_p,
     )
     return Prompts(benchmark, problems, prompts.tokens, keys, params)
 

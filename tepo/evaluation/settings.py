@@ -1,8 +1,13 @@
 """Settings that a result depends on beside the benchmark, and reports of how far an evaluation is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.problems.benchmarks import Benchmark
+from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import AskedPrompts, encode_prompts
 
 Report = Callable[[str, int, int], None]
 """Called with a benchmark, its rows done and its rows in all, as they come; from any thread."""
@@ -29,3 +34,13 @@ class Settings:
     def compared(self) -> dict[str, Any]:
         """Settings that make a finished result one of other weights or other prompts."""
         return {"policy": dict(self.policy), "wrap": self.wrap, "thinking": self.thinking}
+
+    def encode(self, benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any) -> AskedPrompts:
+        """The prompts of problems of a benchmark, checked (`encode_prompts`). Raises UserError, too, for a benchmark in
+        another mode than these settings say."""
+        thinking = self.thinking if benchmark.thinking is None else benchmark.thinking
+        if self.thinking not in (None, thinking):
+            word = "--thinking" if thinking else "--no-thinking"
+            what = f"{benchmark.name} takes {word}, and the other mode is chosen"
+            raise UserError(what, where="--thinking, or model.thinking of the run", fix=f"{word}, or another protocol")
+        return encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=self.wrap, thinking=thinking)

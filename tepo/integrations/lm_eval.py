@@ -84,11 +84,15 @@ def task(name: str, model: str) -> str:
     if encoding.parts:
         what = "the chat template takes messages in parts, and the harness gives it text"
         raise UserError(what, where=model, fix="lm_eval's own tasks, or a model without such a template")
+    if benchmark.thinking is not None:
+        what = "the harness takes the reasoning mode from --model_args enable_thinking=…, and no task can say it"
+        raise UserError(what, where=name, fix="`tepo eval`, or the settings without the mode: NAME:top_p0.95")
     ends = [encoding.controls[index] for index in encoding.stop]
     sampled = benchmark.temperature > 0
     generation: dict[str, Any] = {"until": ends, "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
-    if sampled:  # all of the distribution, whatever the model's generation_config.json says
-        generation |= {"temperature": benchmark.temperature, "top_p": 1.0, "top_k": 0}
+    if sampled:  # whatever the model's generation_config.json says
+        every_token = {"top_p": 1.0, "top_k": 0}
+        generation |= {"temperature": benchmark.temperature, **every_token, **benchmark.filters}
     every = {"function": "take_first_k", "k": benchmark.samples}
     plain = {
         "task": f"tepo_{name.replace(':', '_')}",

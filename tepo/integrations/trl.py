@@ -290,6 +290,12 @@ def check(objective: Objective, args: GRPOConfig) -> None:
         if getattr(args, name) != defaults[name]:
             what = f"GRPOConfig({name}={getattr(args, name)!r}) is of TRL's loss, which the objective replaces"
             raise UserError(what, where=where, fix=f"leave it out, and say it by {here}")
+    if filters := [
+        name for name in ("min_p", "top_k", "top_p") if getattr(args, name) not in (None, defaults[name], 0)
+    ]:
+        what = f"with {', '.join(filters)} completions come from another distribution than the one whose ratio, KL and "
+        what += "entropy the objective computes"
+        raise UserError(what, where=where, fix="leave it out: training draws from the whole policy")
     if args.steps_per_generation % args.gradient_accumulation_steps:
         what = (
             f"an optimiser step of {args.gradient_accumulation_steps} micro-batches ends within a generation of "

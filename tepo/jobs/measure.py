@@ -20,7 +20,6 @@ from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.findings import SECONDS, find
 from tepo.problems.grader import Grader
-from tepo.problems.prompt_format import encode_prompts
 from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
@@ -68,9 +67,7 @@ class Request:
         rows = self.weights.rows()
         for benchmark in benchmarks:
             problems = benchmark.load_problems()[: settings.limit]
-            prompts = encode_prompts(
-                problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-            )
+            prompts = settings.encode(benchmark, problems, tokenizer)
             prompts.check_rows(rows, self.weights.path)
             longest = max(longest, max(map(len, prompts.tokens)) + benchmark.max_new_tokens)
         return longest

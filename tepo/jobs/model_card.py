@@ -71,6 +71,10 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
             f"| {result.benchmark} | {result.problems} | {result.samples} | {100 * result.accuracy:.1f} | {ends} |"
         )
     lines += [f"| {name} | – | – | – | – |" for name in unchecked]
+    for result in results:
+        if draws := result.task.get("draws"):
+            settings = ", ".join(f"{key} {value:g}" for key, value in draws.items())
+            lines += ["", f"Responses to `{result.benchmark}` were drawn with {settings}."]
     lines += ["", "A dash: its samples are gone, or give other numbers."] if unchecked else []
     lines += ["", "Intervals are over problems; another training seed is not in them."]
     keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")

@@ -81,6 +81,7 @@ def problems_hash(config: RunConfig) -> str:
                 benchmark.max_new_tokens,
                 benchmark.prompt,
                 rows_hash(problems, ids=True),
+                *benchmark.draws_apart,
             ]
             for benchmark, problems in validation_sets(config)
         ]

@@ -14,8 +14,8 @@ class Response:
     """One sampled response of T tokens."""
 
     tokens: np.ndarray  # int32 [T], with the end-of-sequence token when `finished`
-    logprobs: np.ndarray  # float32 [T], of the policy at the temperature it was drawn with (greedy: 1)
-    entropies: np.ndarray | None  # float32 [T] in nats, full vocabulary; None from vLLM, which gives none
+    logprobs: np.ndarray  # float32 [T], of the distribution that it was drawn from (greedy: the policy's at 1)
+    entropies: np.ndarray | None  # float32 [T] in nats, of the same distribution; None from vLLM, which gives none
     finished: bool  # False when cut at the length limit
 
 
@@ -27,12 +27,20 @@ def response_texts(responses: Sequence[Response], tokenizer: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """Parameters of the draws."""
+    """Parameters of the draws.
+
+    A token is drawn from the softmax at the temperature, less the tokens that the filters leave out, in vLLM's order:
+    each looks at what the ones before it left, scaled to 1. Tokens of equal probability are left out together or not
+    at all. A greedy response takes no notice of them.
+    """
 
     n: int  # responses for each prompt
     temperature: float  # 0 is greedy
     max_new_tokens: int  # the length limit, end-of-sequence included
     stop: tuple[int, ...] = ()  # ids that end a response beside the model's own: the end of a chat template's turn
+    min_p: float = 0.0  # in [0, 1]; leaves out what has less than so much of the probability of the likeliest
+    top_k: int = 0  # leaves out all but so many of the likeliest; 0: none
+    top_p: float = 1.0  # in (0, 1]; leaves out what those likelier than it reach this sum without
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from tepo.common.errors import UserError, unknown_name
 from tepo_cli.cli_options import How, Quiet, Store, Trust, unbundled
 
 _BENCHMARKS = (
-    "Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all; none for a configuration, whose data name them."
+    "Benchmarks (`tepo list`), NAME:SUBSET for a part of one, NAME:PROTOCOL or NAME:top_p0.95:tokens4096 to sample it "
+    "otherwise, or all; none for a configuration, whose data name them."
 )
 _MODEL = (
     "A run (folder or id), a model folder, a hub id, or package:NAME. Or a configuration in quotes: 'base OVERRIDES' "
@@ -34,6 +35,7 @@ def evaluate(
 
     \b
     tepo eval aime24 math500 --model Qwen/Qwen2.5-7B
+    tepo eval aime24:qwen3_thinking --model Qwen/Qwen3-8B
     tepo eval all --model runs/RUN
     tepo eval -m 'base data=FILE model=FOLDER data.benchmarks=[NAME]'"""
     models = list(dict.fromkeys(models))

@@ -28,6 +28,9 @@ def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> No
     done = tepo(*words, plain, **sets)
     assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
     assert "\n--- first prompt (gcd-" in done.stdout
+    (first, *others) = words
+    r1 = tepo(first, "gcd:deepseek_r1:samples2", *others[2:], plain, **sets).stdout
+    assert "gcd:deepseek_r1:samples2: 2 problems x 2 samples at temperature 0.6, top_p 0.95, at most 32,768" in r1
     asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
     instruction = "Please reason step by step, and put your final answer within \\boxed{}."
     assert f"--- first prompt (amc-0)\nQuestion:\n{asked}\n\n{instruction}\n\nAnswer:\n\n---" in done.stdout

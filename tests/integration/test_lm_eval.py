@@ -101,6 +101,18 @@ def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
     plain = yaml.safe_load((tmp_path / "tepo_two.yaml").read_text().replace("!function ", ""))
     assert plain["generation_kwargs"]["until"] == ["<|im_end|>"]
     assert plain["metadata"].items() >= {"model": str(model), "wrap": "auto"}.items()
+    assert "top_p" not in plain["generation_kwargs"]  # greedy
+    main([str(tmp_path), "two:deepseek_r1", "two:temperature1:min_p0.1", "--model", str(model)])
+    drawn = [
+        yaml.safe_load((tmp_path / f"tepo_two_{name}.yaml").read_text().replace("!function ", ""))["generation_kwargs"]
+        for name in ("deepseek_r1", "temperature1_min_p0.1")
+    ]
+    assert [tuple(map(part.get, ("temperature", "top_p", "top_k", "min_p"))) for part in drawn] == [
+        (0.6, 0.95, 0, None),
+        (1.0, 1.0, 0, 0.1),
+    ]
+    with pytest.raises(UserError, match="the harness takes the reasoning mode from"):
+        write_tasks(tmp_path, str(model), ["two:qwen3_thinking"])
     with pytest.raises(UserError, match="the file is empty"):  # the harness would load a part of a model
         problems(**plain["metadata"])
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}

@@ -184,6 +184,7 @@ def test_one_update_a_rollout_warns(row, what, tmp_path):
         ({"beta": 0.1}, "beta"),
         ({"loss_type": "grpo"}, "loss_type"),
         ({"scale_rewards": "none"}, "scale_rewards"),
+        ({"top_p": 0.9, "top_k": 20}, "with top_k, top_p completions come from another distribution"),
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "optimiser step"),
     ],
 )

@@ -11,6 +11,7 @@ from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.vllm.response_groups import sample_seed
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
+from tests.unit.sampling.definition import FILTERS, distribution
 
 pytestmark = pytest.mark.vllm
 
@@ -59,6 +60,22 @@ def test_logprobs_are_the_trainers(engine, temperature):
     for prompt, response in drawn if temperature == 0.0 else ():
         logits = model(torch.tensor([prompt + response.tokens.tolist()])).logits[0, len(prompt) - 1 : -1]
         assert logits.argmax(-1).tolist() == response.tokens.tolist()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_are_the_embedded_samplers(engine, name):
+    """vLLM draws from the distribution of the definition, and gives its log-probs, at every token."""
+    model, sampler = engine
+    params, (prompt,) = SamplingParams(n=60, max_new_tokens=8, **FILTERS[name]), prompts(1, 12)
+    [group] = sampler.sample([prompt], [11], params)
+    first: set[int] = set()
+    for response in group:
+        logits = model(torch.tensor([prompt + response.tokens.tolist()])).logits[0, len(prompt) - 1 : -1]
+        steps = [distribution(row, params) for row in logits.tolist()]
+        drawn = [step[token] for step, token in zip(steps, response.tokens.tolist(), strict=True)]
+        assert np.exp(response.logprobs) == pytest.approx(drawn, rel=1e-3)
+        first.add(int(response.tokens[0]))
+    assert first >= {token for token, p in enumerate(steps[0]) if p > 0.2}
 
 
 def test_responses_stop_where_they_should(engine):

@@ -27,6 +27,7 @@ from tests.integration.commands import OwnSignal, free_port, program, ranks
 from tests.integration.runs_in_turn import IN_TURN
 from tests.integration.tiny import logprobs
 from tests.processes import descendants, words_of
+from tests.unit.sampling.definition import FILTERS, distribution
 from tests.unit.training.small import SMALL, lasting, small, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
@@ -76,6 +77,21 @@ def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeyp
             sampler.sample([[2] * 120], [1], SamplingParams(n=1, temperature=1.0, max_new_tokens=30))
         assert not list(exchange.iterdir())
         sampler.sync(policy.model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["qwen3", "r1", "all"])
+def test_a_server_draws_as_the_filters_say(served, name):
+    policy, _, _, prompts = served
+    params = SamplingParams(n=8, max_new_tokens=12, **FILTERS[name])
+    with opened(served) as sampler:
+        groups = sampler.sample(prompts, [1, 2], params)
+    for prompt, response in [(prompt, part) for prompt, group in zip(prompts, groups, strict=True) for part in group]:
+        ids = torch.tensor([[*prompt, *response.tokens.tolist()]])
+        with torch.no_grad():
+            logits = policy.model(ids).logits[0, len(prompt) - 1 : -1].tolist()
+        steps = zip(logits, response.tokens.tolist(), strict=True)
+        drawn = [distribution(row, params)[token] for row, token in steps]
+        assert np.exp(response.logprobs) == pytest.approx(drawn, rel=1e-3)
 
 
 def test_nobody_else_reaches_a_server(served):

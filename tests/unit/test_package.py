@@ -65,6 +65,7 @@ def test_the_wheel_holds_licence_types_and_studies(tmp_path: Path) -> None:
         names = set(wheel.namelist())
         (metadata,) = (wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
     assert {"tepo/py.typed", "tepo_cli/py.typed", "tepo/_data/ablations/panel_e.yaml"} <= names
+    assert "tepo/_data/evals/protocols/qwen3_thinking.yaml" in names
     assert "tepo/assets/laptop/model.safetensors" in names
     assert {name.split("/licenses/")[1] for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
     said = {"License-Expression": "Apache-2.0", "Version": tepo.__version__, "Provides-Extra": "gpu"}

@@ -10,6 +10,7 @@ from tepo.common.errors import Diverged
 from tepo.common.randomness import mix, uniform
 from tepo.sampling.embedded.decode_forward import GraphedStep, Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
+from tepo.sampling.embedded.filters import filter_logits, filtered
 from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
 from tepo.sampling.sampler import Job, Response, SamplingParams
 
@@ -40,6 +41,7 @@ class Generation:
     ):
         self.decoder, self.arenas, self.graphs, self.count, self.watch = decoder, arenas, graphs, params.n, watch
         self.temperature, self.max_new_tokens = params.temperature, params.max_new_tokens
+        self.params, self.filtered = params, filtered(params)
 
         def integers(values: Sequence[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=decoder.device)
@@ -133,6 +135,8 @@ class Generation:
         """Invert the cumulative distribution at `points`, or take the most probable token."""
         if self.temperature not in (0.0, 1.0):
             logits = logits / self.temperature
+        if self.filtered:
+            logits = filter_logits(logits, self.params)
         logprobs = logits.log_softmax(-1)
         probabilities = logprobs.exp()
         if self.temperature == 0.0:

@@ -40,10 +40,14 @@ class TorchSampler(Sampler):
         self.stop = stop_tokens(model, tokenizer)
 
     def start(self, params: SamplingParams) -> "Waves":
-        """See `Sampler.start`. Raises UserError for a negative temperature, or for lengths and counts below 1."""
+        """See `Sampler.start`. Raises UserError for a negative temperature, for lengths and counts below 1, and for
+        filters out of their bounds."""
         if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
             what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
             raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
+        if not (0 < params.top_p <= 1 and params.top_k >= 0 and 0 <= params.min_p <= 1):
+            what = f"top_p is {params.top_p}, top_k {params.top_k}, min_p {params.min_p}"
+            raise UserError(what, fix="top_p above 0 and at most 1, top_k at least 0, min_p between 0 and 1")
         return Waves(partial(self._check, params), partial(self._batch, params))
 
     def _batch(self, params: SamplingParams, jobs: Sequence[Job]) -> list[list[Response]]:

@@ -45,6 +45,10 @@ class ResponseGroups:
         return {
             "seed": sample_seed(job.key, index),
             "temperature": params.temperature,
+            # said even where they leave nothing out: a server may have defaults of its own
+            "min_p": params.min_p,
+            "top_k": params.top_k,
+            "top_p": params.top_p,
             "max_tokens": params.max_new_tokens,
             "logprobs": 0,
             "ignore_eos": True,  # the ids that stop are those given here, never those that vLLM finds in the files

@@ -52,6 +52,8 @@ def test_a_key_of_a_tracker_leads_to_those_of_all(word: str) -> None:
     [
         ("train.samples_per_prompt=0", "train.samples_per_prompt must be between 1 and"),
         ("train.temperature=0", "train.temperature must be positive"),
+        ("train.top_p=0.9", "training draws from the whole policy"),
+        ("sampler.top_k=20", r"(?s)whose ratio, KL and entropy.*data.benchmarks=\[NAME:top_k…\]"),
         ("=3", "override"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),
         ("train.learning_rate=inf", "train.learning_rate must be a number, not inf"),

@@ -8,13 +8,18 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.common.provenance import sessions
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
+from tepo.evaluation.responses import ask
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.store.evaluation_result import load_result
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
+from tests.unit.problems.chats import FAMILIES
+
+ONE = [Problem("one", "1=", "1")]
 
 
 def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
@@ -60,6 +65,39 @@ def test_another_evaluation_in_the_folder_is_refused(tmp_path):
         with pytest.raises(UserError, match="holds another evaluation"):
             run(tmp_path, sampler, **options)
         assert sampler.asked == []
+
+
+def test_how_tokens_are_filtered_identifies_an_evaluation(tmp_path):
+    """By default nothing of it is in an identity, which is that of what was measured before there were filters."""
+    run(tmp_path / "plain")
+    assert "draws" not in json.loads((tmp_path / "plain/task.json").read_text())
+    filters = ({"top_p": 0.9}, {"top_p": 0.8}, {"top_k": 9}, {"min_p": 0.1})
+    for index, changes in enumerate(filters):
+        run(tmp_path / f"{index}", benchmark=ones(**changes))
+        assert json.loads((tmp_path / f"{index}/task.json").read_text())["draws"] == {"temperature": 1.0, **changes}
+        for other in [{}, *filters]:
+            if other != changes:
+                with pytest.raises(UserError, match="holds another evaluation"):
+                    run(tmp_path / f"{index}", benchmark=ones(**other))
+
+
+def test_a_sampler_is_asked_for_the_filters_of_the_benchmark():
+    params = ask(ones(top_p=0.9, top_k=9, min_p=0.1), [], Letters(), Settings()).params
+    assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
+    params = ask(ones(), [], Letters(), Settings()).params
+    assert (params.top_p, params.top_k, params.min_p) == (1.0, 0, 0.0)
+
+
+def test_a_protocol_chooses_the_mode_of_a_model_that_thinks():
+    tokenizer = FAMILIES["ChatML that thinks"]()[0]
+    asked = {
+        (mode, chosen): Settings(thinking=chosen).encode(ones(prompt="boxed", thinking=mode), ONE, tokenizer).tokens
+        for mode, chosen in ((None, True), (None, False), (True, None), (False, None), (False, False))
+    }
+    assert asked[True, None] == asked[None, True] != asked[None, False] == asked[False, None] == asked[False, False]
+    for mode, chosen, word in ((True, False, "--thinking"), (False, True, "--no-thinking")):
+        with pytest.raises(UserError, match=f"ones takes {word}, and the other mode is chosen"):
+            Settings(thinking=chosen).encode(ones(prompt="boxed", thinking=mode), ONE, tokenizer)
 
 
 def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path):

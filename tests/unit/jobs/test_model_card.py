@@ -52,6 +52,10 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     write_table(run.evaluation("add3") / SAMPLES, samples)
     text = write_card(run).read_text()
     assert "| add3 | 50 | 1 | 40.0 |" in text
+    assert "drawn with" not in text
+    draws = {"draws": {"temperature": 0.6, "top_p": 0.95}}
+    save_result(run.evaluation("add3"), replace(result, task=draws))
+    assert "\n\nResponses to `add3` were drawn with temperature 0.6, top_p 0.95.\n" in write_card(run).read_text()
     assert "31.0 – 52.0" not in text  # the interval, too, is that of the samples
     save_result(run.evaluation("add3"), replace(result, accuracy=0.9))
     assert "| add3 | – | – | – | – |" in write_card(run).read_text()

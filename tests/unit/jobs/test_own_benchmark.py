@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.evaluation.regrade import regrade
@@ -12,7 +13,9 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.store.run_folder import RunFolder
+from tepo.store.samples_file import read_table
 from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
 from tepo_cli.commands.problems import verify
 
 DECLARED = {
@@ -110,6 +113,28 @@ def test_a_stored_result_of_another_definition_is_refused(
     declare(own)
     if "regrade" not in fix:
         assert measure(Request.of(config, trained=False), ["mine"]) == [result]
+
+
+def test_protocols_share_no_result_and_a_table_names_them(own: Path) -> None:
+    names = ["mine", "mine:top_p0.5", "mine:top_k1", "mine:deepseek_r1:tokens40:samples1"]
+    config = compose([f"data.benchmarks=[{','.join(names)}]", f"store={own / 'runs'}"])
+    results = measure(Request.of(config, trained=False), names)
+    tasks = [result.task for result in results]
+    assert [task["benchmark"] for task in tasks] == names
+    assert len({task["fingerprint"] for task in tasks}) == 4
+    folders = RunFolder.of_base(config).evaluations
+    logprobs = {name: sum(read_table(folders / name / "samples.parquet")["logprob"].to_pylist()) for name in names}
+    assert logprobs["mine:top_k1"] == 0 > logprobs["mine"]  # of the distribution that they are drawn from
+    (own / "experiments" / "study.yaml").write_text(STUDY.replace("[mine]", f"[{','.join(names)}]"))
+    planned, facts = read_facts(plan_all(["study"], "laptop", store=own / "runs"), None, records=False)
+    (study, units), *_ = planned
+    notes = study_table(study, units, facts).notes
+    assert [note for note in notes if "(mine" in note] == [
+        "mine, top_p 0.5 (mine:top_p0.5): 1 sample a problem, temperature 1, top_p 0.5, at most 40 tokens.",
+        "mine, top_k 1 (mine:top_k1): 1 sample a problem, temperature 1, top_k 1, at most 40 tokens.",
+        "mine, DeepSeek-R1, 40 tokens, 1 sample (mine:deepseek_r1:tokens40:samples1): 1 sample a problem, "
+        "temperature 0.6, top_p 0.95, at most 40 tokens.",
+    ]
 
 
 def test_golds_that_no_response_matches_are_named_when_they_are_measured_on(

@@ -5,11 +5,12 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.common.files import read_jsonl
 from tepo.common.provenance import sessions
-from tepo.jobs.validate import final_validation, validate_run
+from tepo.jobs import validate
+from tepo.jobs.validate import final_validation, problems_hash, validate_run
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
-from tests.unit.training.small import small, weights
+from tests.unit.training.small import small, weights, write
 
 FEW = ("train.steps=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")
 
@@ -39,6 +40,21 @@ def test_it_is_stored_for_the_problems_it_was_measured_on(tmp_path: Path) -> Non
     assert run_id(more) == run.path.name
     assert final_validation(run, more) is None
     assert validate_run(more) == final_validation(run, more)
+
+
+def test_a_validation_that_draws_otherwise_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default its hash is that of validations before there were filters."""
+    text = (
+        "title: T\nprocedural: {tasks: {add3: 1}, seed: 1}\ncount: 4\nsamples: 2\ntemperature: 1\nmax_new_tokens: 8\n"
+    )
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    hashes = []
+    for added in ("", "top_p: 1.0\n", "top_p: 0.9\n", "top_k: 9\n", "thinking: false\n"):
+        write(tmp_path / "evals/mine.yaml", text + added)
+        monkeypatch.setattr(validate, "_PROBLEMS", {})  # of a process that began before
+        hashes.append(problems_hash(small(tmp_path, *FEW[:2], "data.benchmarks=[mine]")))
+    assert hashes[0] == hashes[1] == "deb8b1c90b78"
+    assert len(set(hashes)) == 4
 
 
 def test_a_run_that_diverged_in_its_first_step_scores_as_its_base(tmp_path: Path) -> None:

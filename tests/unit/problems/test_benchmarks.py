@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.common.paths import names
+from tepo.common.paths import PROTOCOLS, find, names, shipped
 from tepo.problems import hashes
-from tepo.problems.benchmarks import load_benchmark, parse_benchmark
+from tepo.problems.benchmarks import load_benchmark, parse_benchmark, parse_protocol
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
@@ -87,15 +87,110 @@ def test_a_limit_of_the_response_makes_another_benchmark_with_the_same_problems(
     assert (short.name, short.max_new_tokens, short.title) == ("math500:tokens3000", 3000, "MATH-500, 3,000 tokens")
     assert short.hash == plain.hash
     assert short.fingerprint != plain.fingerprint
-    for name in ("math500:tokens0", "math500:tokens"):
-        with pytest.raises(UserError, match="no subsets"):
-            load_benchmark(name)
+    with pytest.raises(UserError, match="max_new_tokens must be at least 1, not 0\nin: math500:tokens0"):
+        load_benchmark("math500:tokens0")
+    with pytest.raises(UserError, match="did you mean 'tokensN'"):
+        load_benchmark("math500:tokens")
+
+
+PUBLISHED = {  # samples, temperature, min_p, top_k, top_p, tokens, thinking
+    "math500:qwen3_thinking": (1, 0.6, 0.0, 20, 0.95, 32768, True),
+    "aime25:qwen3_thinking": (64, 0.6, 0.0, 20, 0.95, 38912, True),
+    "math500:qwen3_non_thinking": (1, 0.7, 0.0, 20, 0.8, 32768, False),
+    "aime24:qwen3_non_thinking": (64, 0.7, 0.0, 20, 0.8, 38912, False),
+    "amc:deepseek_r1": (64, 0.6, 0.0, 0, 0.95, 32768, None),
+    "aime24:qwen25_math": (1, 0.0, 0.0, 0, 1.0, 2048, None),
+    "gsm8k:qwen25_math_maj8": (8, 0.7, 0.0, 0, 0.8, 2048, None),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_protocol_stands_in_place_of_the_files(name):
+    one, plain = load_benchmark(name), load_benchmark(name.partition(":")[0])
+    drawn = one.samples, one.temperature, one.min_p, one.top_k, one.top_p, one.max_new_tokens, one.thinking
+    assert drawn == PUBLISHED[name]
+    assert (one.name, one.hash, one.prompt) == (name, plain.hash, plain.prompt)
+    assert one.fingerprint != plain.fingerprint
+    assert one.protocol_note.startswith(f"{one.title} ({name}): ")
+    assert one.title.startswith(f"{plain.title}, ")
+
+
+def test_every_protocol_is_valid_on_every_benchmark_and_has_a_source():
+    assert {name.partition(":")[2] for name in PUBLISHED} == set(names(PROTOCOLS))
+    page = (shipped("evals").parent / "docs" / "evaluation.md").read_text()
+    assert find(PROTOCOLS, "qwen3_thinking").read_text().partition("\n")[2] in page
+    for name in names(PROTOCOLS):
+        assert all(source.startswith("https://") for source in parse_protocol(find(PROTOCOLS, name)).sources)
+        for benchmark in names("evals"):
+            load_benchmark(f"{benchmark}:{name}")
+
+
+def test_what_no_protocol_changes_keeps_the_identity_that_is_on_record():
+    """Of results before there were protocols, min_p, top_k, top_p and thinking."""
+    recorded = {"add3": "96346a98a537", "aime24": "47262cd39bb5", "math500:tokens2048": "ce1c46187d12"}
+    assert {name: load_benchmark(name).fingerprint for name in recorded} == recorded
+    assert all(load_benchmark(name).protocol_note == "" for name in recorded)
+
+
+def test_numbers_in_a_name():
+    plain = load_benchmark("aime24")
+    one = load_benchmark("aime24:top_p0.95:top_k20:min_p0.05:samples4:temperature1")
+    assert one == replace(
+        plain, samples=4, temperature=1.0, top_p=0.95, top_k=20, min_p=0.05, name=one.name, title=one.title, named=True
+    )
+    assert one.title == "AIME24, top_p 0.95, top_k 20, min_p 0.05, 4 samples, temperature 1"
+    assert one.protocol_note == (
+        f"{one.title} ({one.name}): 4 samples a problem, temperature 1, min_p 0.05, top_k 20, top_p 0.95, "
+        "at most 8,192 tokens."
+    )
+    both = load_benchmark("omni_math:deepseek_r1:2811:tokens4096")
+    assert (both.top_p, both.max_new_tokens, len(both.without) > 0) == (0.95, 4096, True)
+    ways = ("top_p0.9", "top_k9", "min_p0.9", "temperature0.9", "samples9", "tokens9", "qwen3_thinking", "deepseek_r1")
+    assert len({load_benchmark(f"aime24:{way}").fingerprint for way in ways} | {plain.fingerprint}) == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("aime24:top_p1.5", "top_p must be at most 1, not 1.5\nin: aime24:top_p1.5"),
+        ("aime24:top_p0", "top_p must be positive"),
+        ("aime24:top_k2.5", "top_k must be a whole number"),
+        ("aime24:top_p", "did you mean 'top_pX'"),
+        ("aime24:top_p0.90", "unknown variant"),
+        ("aime24:qwen3", "did you mean 'qwen3_thinking'"),
+        ("aime24:temperature0", "greedy .* samples: 1 .NAME:samples1"),
+        ("math500:top_p0.9", "greedy .* whatever top_p leaves out"),
+        ("aime24:tokens9:deepseek_r1", "a protocol comes first.*try: aime24:deepseek_r1:tokens9"),
+        ("aime24:qwen3_thinking:deepseek_r1", "a protocol comes first"),
+    ],
+)
+def test_variants_that_cannot_be(name, message):
+    with pytest.raises(UserError, match="(?s)" + message):
+        load_benchmark(name)
+
+
+def test_a_protocol_and_a_benchmark_of_the_users_own(tmp_path, monkeypatch):
+    folder = tmp_path / "evals" / "protocols"
+    folder.mkdir(parents=True)
+    (tmp_path / "evals" / "mine.yaml").write_text(GOOD + "top_p: 0.5\n")
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    text = "title: Ours\nsources: [a talk]\nsampling: {top_k: 7}\nbenchmarks: {mine: {top_k: 9}}\ndeparts: [no shots]\n"
+    (folder / "ours.yaml").write_text(text)
+    one = load_benchmark("mine:ours")
+    assert (one.title, one.top_p, one.top_k, load_benchmark("add3:ours").top_k) == ("T, Ours", 0.5, 9, 7)
+    assert one.protocol_note.endswith("top_k 9, top_p 0.5, at most 8 tokens; no shots.")
+    assert load_benchmark("mine").protocol_note.startswith("T (mine): 2 samples a problem, temperature 1, top_p 0.5")
+    for broken, message in (("top_k: 7", "topk: 7"), ("top_k: 7", "top_k: -7"), ("sources: [a talk]\n", "")):
+        (folder / "ours.yaml").write_text(text.replace(broken, message))
+        with pytest.raises(UserError, match=r"(did you mean 'top_k'|at least 0|sources is missing)(?s:.*)") as error:
+            load_benchmark("add3:ours")
+        assert "ours.yaml" in str(error.value)
 
 
 def test_unknown_names_and_subsets():
     with pytest.raises(UserError, match="did you mean 'minerva'"):
         load_benchmark("minerv")
-    with pytest.raises(UserError, match="unknown subset of omni_math '281'"):
+    with pytest.raises(UserError, match=r"unknown variant of omni_math '281'(?s:.*)did you mean '2811'"):
         load_benchmark("omni_math:281")
 
 

@@ -4,6 +4,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.randomness import derive
@@ -11,6 +12,7 @@ from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
+from tests.unit.sampling.definition import FILTERS, distribution
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=8)
@@ -118,6 +120,90 @@ def test_samples_follow_the_softmax():
     degrees = common.sum()
     assert degrees > 10
     assert abs(statistic - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+PROMPT = [5, 7]
+
+
+def first_tokens(model, params):
+    """Log-probs by token, and how often each was drawn; all that may be are among so many draws."""
+    [group] = TorchSampler(model, TOKENIZER).sample([PROMPT], [derive(0, "test")], params)
+    logprobs = {int(response.tokens[0]): float(response.logprobs[0]) for response in group}
+    return logprobs, np.bincount([response.tokens[0] for response in group], minlength=model.config.vocab_size)
+
+
+def next_logits(model):
+    with torch.no_grad():
+        return model(torch.tensor([PROMPT])).logits[0, -1]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filtered_samples_follow_the_definition(name):
+    """Which tokens may be drawn, with which probability, and how often each is."""
+    model, params = tiny_model(), SamplingParams(n=4000, max_new_tokens=1, **FILTERS[name])
+    logprobs, counts = first_tokens(model, params)
+    expected = np.array(distribution(next_logits(model).tolist(), params))
+    assert set(logprobs) <= set(np.flatnonzero(expected)) < set(range(29))
+    assert set(logprobs) >= set(np.flatnonzero(expected > 0.005))
+    for token, logprob in logprobs.items():
+        assert np.exp(logprob) == pytest.approx(expected[token], rel=1e-5)
+    common = expected * 4000 >= 5
+    statistic = ((counts - 4000 * expected) ** 2 / (4000 * expected + 1e-9))[common].sum()
+    assert statistic - common.sum() < 4 * np.sqrt(2 * common.sum())
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.97])
+def test_top_p_of_a_large_vocabulary(top_p):
+    """Where it ends among the likeliest tokens, and where it takes in more of them than are sorted at first."""
+    model, params = tiny_model(vocab_size=1500), SamplingParams(n=300, temperature=9.0, max_new_tokens=1, top_p=top_p)
+    expected = np.array(distribution(next_logits(model).tolist(), params))
+    assert (np.count_nonzero(expected) > 1024) == (top_p > 0.5)
+    logprobs, _ = first_tokens(model, params)
+    assert {token: np.exp(logprob) for token, logprob in logprobs.items()} == pytest.approx(
+        {token: expected[token] for token in logprobs}, rel=1e-4
+    )
+
+
+def test_filters_apply_to_every_token_of_a_response():
+    model, params = tiny_model("qwen3"), SamplingParams(n=6, max_new_tokens=20, temperature=1.2, top_k=3, top_p=0.9)
+    for prompt, group in zip(PROMPTS, TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, params), strict=True):
+        for response in group:
+            ids = [*prompt, *response.tokens.tolist()]
+            with torch.no_grad():
+                logits = model(torch.tensor([ids])).logits[0, len(prompt) - 1 : -1].tolist()
+            steps = [distribution(row, params) for row in logits]
+            chosen = [step[token] for step, token in zip(steps, response.tokens, strict=True)]
+            entropies = [-sum(p * np.log(p) for p in step if p) for step in steps]
+            assert np.exp(response.logprobs) == pytest.approx(chosen, rel=1e-4)
+            assert response.entropies == pytest.approx(entropies, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name, filters in FILTERS.items() if "min_p" not in filters])
+def test_transformers_draws_from_the_same_distribution(name):
+    """By its own warpers, in its own order."""
+    model, params = tiny_model(), SamplingParams(n=4000, max_new_tokens=1, **FILTERS[name])
+    settings = GenerationConfig(do_sample=True, **({"top_k": 0} | FILTERS[name]))
+    warpers = model._get_logits_processor(settings, input_ids_seq_length=2)
+    expected = warpers(torch.tensor([PROMPT]), next_logits(model)[None])[0].softmax(-1)
+    logprobs, _ = first_tokens(model, params)
+    assert set(logprobs) >= {token for token, p in enumerate(expected.tolist()) if p > 0.005}
+    assert all(
+        np.exp(logprob) == pytest.approx(float(expected[token]), rel=1e-5) for token, logprob in logprobs.items()
+    )
+
+
+def test_tokens_of_equal_probability_stay_or_go_together():
+    """Which of them a sort puts first says nothing about them."""
+    model = tiny_model("qwen3")
+    with torch.no_grad():
+        model.lm_head.weight[10:20] = model.lm_head.weight[int(next_logits(model).argmax())].clone()
+    tied = {
+        token for token, logit in enumerate(next_logits(model).tolist()) if logit == max(next_logits(model).tolist())
+    }
+    assert len(tied) >= 10
+    for filters in ({"top_k": 3}, {"top_p": 0.01}, {"min_p": 1.0}):
+        params = SamplingParams(n=2000, temperature=1.0, max_new_tokens=1, **filters)
+        assert set(first_tokens(model, params)[0]) == tied
 
 
 def test_updates_in_place_and_by_sync_are_seen():

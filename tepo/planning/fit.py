@@ -100,6 +100,6 @@ def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]
             else:  # only memory counts here: operations, bandwidth and price say nothing
                 ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
                 gpu_fit = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
-                changes = f"fits with {' '.join(gpu_fit.changes)}" if gpu_fit.changes is not None else "does not fit"
-                sentences.append(f"{model} {changes if gpu_fit.problem else 'fits'}")
+                remedy = f"fits with {' '.join(gpu_fit.changes)}" if gpu_fit.changes is not None else "does not fit"
+                sentences.append(f"{model} {remedy if gpu_fit.problem else 'fits'}")
         yield scale, "; ".join(sentences)

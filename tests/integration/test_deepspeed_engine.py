@@ -47,6 +47,8 @@ TWO = {  # on two
     "first 2": zero(2, **FIRST),
     "first 2 bf16": zero(2, **BFLOAT16, **FIRST),
     "first 3": zero(3, **FIRST),
+    "first 3 bf16 offloaded": zero(3, offload=True, **BFLOAT16, **FIRST),
+    "first 3 bf16 offloaded, then 2 x zero 2": zero(2, resume="first 3 bf16 offloaded", **BFLOAT16, **REST),
     "first 1, then 2 x zero 3": zero(3, resume="first 1", **REST),
     "first 1 bf16, then 2 x zero 1": zero(1, resume="first 1 bf16", **BFLOAT16, **REST),
     "first 1 bf16, then 2 x zero 2": zero(2, resume="first 1 bf16", **BFLOAT16, **REST),
@@ -178,6 +180,7 @@ def test_on_as_many_ranks_it_goes_on_bit_for_bit(results, stage):
         *("zero 1 bf16", "zero 1 bf16 offloaded", "zero 1 bf16 checkpointing"),
         *(f"2 x zero {stage} bf16{pieces}" for stage in (1, 2, 3) for pieces in ("", " in 4")),
         *("first 1 bf16, then 2 x zero 1", "first 1 bf16, then 2 x zero 2", "first 2 bf16, then 2 x zero 1"),
+        "first 3 bf16 offloaded, then 2 x zero 2",  # where the optimiser lies is no part of a run's id
     ],
 )
 def test_bfloat16_trains_on_float32_masters(results, name):

@@ -45,7 +45,7 @@ USUAL = {  # in the order in which they run: the file with the part's function, 
     "sampler": ("sampler", 60),
     "deepspeed": ("runs", 90),
 }
-PARTS = USUAL | {"two_gpus": ("vllm", 800), "update": ("updates", 200)}
+PARTS = USUAL | {"two_gpus": ("vllm", 1200), "update": ("updates", 200)}
 NEVER = "not yet run on a GPU"
 PUBLISHED = "published beside: prime-rl, Qwen3-0.6B RL, 16k tokens, one H100: MFU 11.1%, 11.9k tokens/s, 12.5 GiB"
 _PATIENCE = 4  # times the limit for the small form: a shared CPU may be busy

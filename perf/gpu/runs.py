@@ -16,15 +16,17 @@ from pathlib import Path
 
 from perf.gpu.record import Figure
 from tepo.common import interpreter
+from tepo.launch.forkserver import on_gpus
 
 _SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
 _RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch")
 _APART = {"actor/pg_loss": 0.02, "actor/grad_norm": 0.05}  # of the first step, relative bounds
 
 
-def start(*words: str) -> "subprocess.Popen[str]":
-    """`tepo WORDS`."""
+def start(*words: str, ranks: int = 1) -> "subprocess.Popen[str]":
+    """`tepo WORDS`, by torchrun on several ranks."""
     command, environment = interpreter.command("-m", "tepo_cli", *words), interpreter.environment()
+    command = on_gpus(command, ranks)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
 
 

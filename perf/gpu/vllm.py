@@ -2,6 +2,7 @@
 sampler and trainer, and memory: in each section of a step, of the updates to the plan, and what is left for the
 measurer."""
 
+import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 
 from perf.gpu.models import make_policy, planned
 from perf.gpu.record import Figure, NotRun, named
-from perf.gpu.runs import need, rows, study
+from perf.gpu.runs import finish, need, rows, start, study
 from tepo.common.provenance import sessions
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
@@ -26,6 +27,13 @@ _SMALL = ["train.prompts_per_step=8", "train.mini_batch_prompts=4", "train.max_p
 _SMALL += ["train.max_new_tokens=16", "train.max_rounds=2", "engine.micro_batch_tokens=2048"]
 _SMALL += ["sampler.memory_fraction=0.2"]
 _STEPS, _RANKS, _OBJECTIVE = 2, 2, "tepo"
+_BOTH = "sampler.tensor_parallel=2"
+_LAYOUTS = {  # gradients are summed once an update at stage 1, then cut too, after every micro-batch
+    "an engine each, ZeRO 1": ("sampler.tensor_parallel=1", "engine.zero_stage=1"),
+    "an engine over both, ZeRO 2": (_BOTH, "engine.zero_stage=2"),
+    "an engine over both, ZeRO 3": (_BOTH, "engine.zero_stage=3"),
+    "an engine over both, ZeRO 3, optimiser in main memory": (_BOTH, "engine.zero_stage=3", "engine.offload=true"),
+}
 
 
 def words(folder: Path, device: str, small: bool) -> list[str]:
@@ -56,20 +64,22 @@ def vllm(device: str, small: bool) -> Iterator[Figure]:
 
 
 def two_gpus(device: str, small: bool) -> Iterator[Figure]:
-    """The same on two ranks over NCCL: an engine a rank with gradients summed once an update, and one engine over both
-    with gradients summed and cut after every micro-batch."""
-    here = torch.cuda.device_count() if device == "cuda" else 0
-    if here < _RANKS:
-        raise NotRun(f"needs {_RANKS} GPUs, here {'is' if here == 1 else 'are'} {here}")
+    """The same on two ranks, over NCCL on GPUs, in every layout of `_LAYOUTS`; the benchmark is measured below
+    ZeRO 3."""
+    if device == "cuda" and torch.cuda.device_count() < _RANKS:
+        raise NotRun(f"needs {_RANKS} GPUs, here is 1")
     need("vllm", "deepspeed")
     with tempfile.TemporaryDirectory() as name:
-        given = [*words(Path(name), device, small), "engine=deepspeed"]
-        for stage, size in ((1, 1), (2, _RANKS)):
-            store, layout = Path(name) / f"runs{size}", f"an engine over {size}, ZeRO {stage}"
-            run = [*given, f"sampler.tensor_parallel={size}", f"engine.zero_stage={stage}"]
-            study(Path(name), run, [_OBJECTIVE], store, _RANKS)
+        given = [*words(Path(name), device, small), f"objective={_OBJECTIVE}", "engine=deepspeed", "--quiet"]
+        os.environ["TEPO_PATH"] = name
+        for number, (layout, settings) in enumerate(_LAYOUTS.items()):
+            store, measured = Path(name) / f"runs{number}", "engine.zero_stage=3" not in settings
+            evaluate = ["--evaluate"] if measured else []
+            finish(start("train", *given, *settings, *evaluate, f"store={store}", ranks=_RANKS))
             yield Figure(f"{layout}: steps", "steps", len(rows(store)), _STEPS, ">=")
-            yield Figure(f"{layout}: benchmarks measured", "", len(list(store.glob("*/eval/*/result.json"))), 1, ">=")
+            if measured:
+                results = len(list(store.glob("*/eval/*/result.json")))
+                yield Figure(f"{layout}: benchmarks measured", "", results, 1, ">=")
             yield from named(layout, sections(store, None))  # the plan is for one rank
 
 

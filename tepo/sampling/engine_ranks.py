@@ -75,11 +75,15 @@ class Lockstep:
 
 def forget_shared_memory(size: int) -> None:
     """Take its name from the memory that this rank shares with those of its engine on a CPU. vLLM names it by their
-    ranks alone and starts only where there is none of that name; a process that was killed leaves one behind. Who has
-    joined keeps the memory."""
-    if size > 1:
-        rank = int(os.environ["RANK"])
+    ranks and the number of their group, and starts only where there is none of that name; a process that was killed
+    leaves one behind. Who has joined keeps the memory. The number is the run's port: two runs of one machine would take
+    each other's."""
+    if size > 1 and not torch.cuda.is_available():
+        from vllm.distributed import parallel_state
+
+        rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+        parallel_state._group_name_counter["tp"] = port
         first = rank // size * size
         group = glob.escape(f"[{'-'.join(map(str, range(first, first + size)))}]-cpushm_{rank - first}")
-        for segment in Path("/dev/shm").glob(f"*-tp:*-{group}"):
+        for segment in Path("/dev/shm").glob(f"*-tp:{port}-{group}"):
             segment.unlink(missing_ok=True)

@@ -206,9 +206,10 @@ def free_port() -> int:
 
 
 def ranks(name: str, *words: str | Path, count: int = 2) -> list[Started]:
-    """Start `python -m name words` as so many ranks, without a launcher that would end one for the other."""
+    """Start `python -m name words` as so many ranks, without a launcher that would end some for another."""
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in map(str, range(count))]
+    numbers = map(str, range(count))
+    return [program(name, *words, RANK=number, LOCAL_RANK=number, **shared) for number in numbers]
 
 
 def until(happened: Callable[[], Any], process: Started, seconds: float = TIME_LIMIT) -> None:

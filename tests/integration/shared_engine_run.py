@@ -2,9 +2,11 @@
 
     python -m tests.integration.shared_engine_run OUT SIZE
 
-Each rank writes OUT/rank_N.pt: lists of (prompt, tokens, log-probs) by the name of what was drawn.
+Each rank writes OUT/rank_N.pt: lists of (prompt, tokens, log-probs) by the name of what was drawn; and `names`, those
+of shared memory that are left. Such names are there when it starts, as after one that was killed.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from tepo.training.distributed import process_group
 from tests.integration.tiny import EOS, nearby, prompts, save, tiny_model
 
 LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
+SHARED = Path("/dev/shm")
 MANY = 60  # groups of two in an engine of 64 rows
 Drawn = list[tuple[list[int], list[int], torch.Tensor]]
 
@@ -68,13 +71,15 @@ def main(out: Path, size: int) -> None:
     path = save(model, out / f"tiny_{rank}")
     if process_group.world_size() > 1:
         process_group.start(torch.device("cpu"))
+        (SHARED / f"-tp:{os.environ['MASTER_PORT']}-[0-1]-cpushm_{rank}").write_bytes(bytes(64))
     options = EngineOptions(path, "float32", 256, max_rows=64, tensor_parallel=size)
     sampler = VllmSampler(options, [EOS], memory_fraction=0.06)
     done = {"greedy": draw(sampler, 0.0), "sampled": draw(sampler, 1.0)}
     sampler.sync(nearby(model, 1).state_dict())
     done["synced"] = draw(sampler, 1.0)
     done["scored"] = score(sampler, done["synced"], rank)
-    torch.save(done | queue(sampler, rank), out / f"rank_{rank}.pt")
+    names = {"names": [file.name for file in SHARED.glob(f"-tp:{os.environ['MASTER_PORT']}-*")] if size > 1 else []}
+    torch.save(done | queue(sampler, rank) | names, out / f"rank_{rank}.pt")
     sampler.close()
 
 

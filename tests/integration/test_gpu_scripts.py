@@ -73,7 +73,7 @@ def test_missing_packages_fail_where_they_are_needed(tmp_path: Path) -> None:
     assert "vllm: missing (vllm is not installed)" in said
     assert "flash4: not run (flash-attn-4 trains on GPUs of compute capability 9.0 or more)" in said
     kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
-    states = {"attention": "works", "resume": "works", "vllm": "missing", "flash4": "not run": "not run"}
+    states = {"attention": "works", "resume": "works", "vllm": "missing", "flash4": "not run"}
     assert {part: one["state"] for part, one in kept.items()} == states
 
 

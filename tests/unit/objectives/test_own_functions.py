@@ -237,7 +237,7 @@ def test_no_two_things_have_one_name() -> None:
     assert caught.value.where == "two.py:7"
     with pytest.raises(UserError, match="'soft' has a meaning already and cannot be defined"):
         mine(soft="d")
-    with pytest.raises(UserError, match="the constant 'soft' is given"):
+    with pytest.raises(UserError, match="the constant 'soft' has a meaning"):
         Objective("mine", {"A": A, "J": "A*soft*d"}, {"soft": 1.0}, functions={"own.py": FILE})
 
 

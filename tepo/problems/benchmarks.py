@@ -174,8 +174,8 @@ def load_benchmark(name: str) -> Benchmark:
             derivations["without"] = benchmark.subsets[variant].without
         elif variant in protocols:
             if variant != variants[0]:
-                others = ":".join(other for other in variants if other != variant)
-                raise UserError("a protocol comes first", where=name, fix=f"{stem}:{variant}:{others}")
+                what = "a benchmark takes one protocol, which comes first"
+                raise UserError(what, where=name, fix=f"{stem}:{variant}:…")
             protocol = parse_protocol(protocols[variant])
             changes = {**protocol.sampling, **protocol.benchmarks.get(path.stem, {})}
             origins = dict.fromkeys(changes, str(protocols[variant]))

@@ -214,9 +214,7 @@ def measure_in_memory(
 def check_measurable(config: RunConfig) -> None:
     """Raise UserError for data that name no benchmarks, or an unknown one: there would be no table."""
     if not config.data.benchmarks:
-        fix = (
-            "data.benchmarks=[NAME,…] (a study: after --set); `tepo list` names them, evals/ of TEPO_PATH holds yours"
-        )
+        fix = "data.benchmarks=[NAME,…] (a study: after --set); `tepo list` names them, evals/ of TEPO_PATH holds yours"
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
     for name in config.data.benchmarks:
         load_benchmark(name)

@@ -62,7 +62,7 @@ def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_v
     assert one.seeds == 3
     found = 100 * smallest(found_from(expected.cautious(2), 3, 0.05 / 3))
     assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned, facts(planned))
-    assert "family of 3" in power_line(planned, facts(planned))
+    assert "corrected for 3 comparisons" in power_line(planned, facts(planned))
 
 
 def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ types. Each is imported when it is first asked for: `import tepo` alone loads ne
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "run": "tepo.api",

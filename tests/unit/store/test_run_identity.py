@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo import __version__
 from tepo.analysis.run_result import RunResult
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest
@@ -91,7 +92,7 @@ KINDS: dict[Callable[[Unit, Path], None], str] = {
     seed_1_as_seed_0_with_new_ids: f"{OTHER}: edited, or damaged?",
     another_learning_rate: f"{OTHER}: edited, or damaged?",
     another_recipe: "the run was made by recipe 2, and this is recipe 3",
-    another_recipe_in_the_configuration: "the run was trained by recipe 2, and tepo 0.1.0 here has recipe 3",
+    another_recipe_in_the_configuration: f"the run was trained by recipe 2, and tepo {__version__} here has recipe 3",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import typer
 
+from tepo import __version__
 from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
 from tepo.store.checkpoint_files import TensorFile
@@ -66,7 +67,7 @@ DAMAGE: list[tuple[str, Damage, str]] = [
     (CONFIG, deep, "not JSON"),
     (CONFIG, hold("[]"), "another version of tepo (unknown)"),
     (CONFIG, hold('{"recipe": 1, "full": {}}'), "another version of tepo"),
-    (CONFIG, old, "recipe 0, and tepo 0.1.0 here has"),
+    (CONFIG, old, f"recipe 0, and tepo {__version__} here has"),
     (CONFIG, change(full=PARTS), "the run's configuration is damaged: parts are missing"),
     (CONFIG, within(model="x"), "the run's configuration is damaged"),
     (CONFIG, within(train={"steps": "x"}), "the run's configuration is damaged"),

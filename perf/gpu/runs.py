@@ -51,7 +51,9 @@ def finish(process: "subprocess.Popen[str]") -> None:
     """Wait for the end. Raises RuntimeError with what a failed run said."""
     _, errors = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"tepo ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
+        said = " ".join(errors.split())
+        place = said.find("error: ")  # torchrun says more after it
+        raise RuntimeError(f"tepo ended with {process.returncode}: {said[place:][:300] if place >= 0 else said[-300:]}")
 
 
 def rows(store: Path) -> list[dict]:

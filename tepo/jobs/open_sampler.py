@@ -32,12 +32,14 @@ def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Gen
 
     sampler, gpus = config.sampler, local_world_size()
     backend, length = sampler_backend(sampler.kind), longest_sequence(config)
+    device = pick_device(config.engine.device)
     if gpus > 1 and not (backend.shares_weights or backend.remote):
         size = chosen(laid_out(config)[0].sampler.tensor_parallel)
-        options = SamplerOptions(sampler.kind, config.model.dtype, size, gpus // size, max_length=length)
+        cut = 1 if device.type == "cpu" else size  # there a server of vLLM's takes a NUMA node for each part of a model
+        options = SamplerOptions(sampler.kind, config.model.dtype, cut, gpus // size, max_length=length)
         return model_sampler(weights, options, run)
     # One sampler has this GPU for itself: its share and its rows are chosen where they are open.
-    here = gpus_here(pick_device(config.engine.device))
+    here = gpus_here(device)
     if here.bytes or sampler.max_rows is None:
         config = with_all(config, shape_at(config, weights.path), here)
     if backend.shares_weights or backend.remote:

@@ -40,7 +40,7 @@ def test_every_extra_that_is_advised_exists() -> None:
         for source in sources
         if re.search(r"[\"'( ]pip install '?tepo\[", source) and "def install_line" not in source
     ]
-    assert extras["gpu"] == ["tepo[vllm,deepspeed,hub,bitsandbytes,lora,wandb]"]
+    assert extras["gpu"] == ["tepo[vllm,deepspeed,hub,bitsandbytes,lora,wandb,flash4]"]
 
 
 def test_the_citation_has_this_version_and_both_papers() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tepo.studies.plan_studies import Planned
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
+_CARD = "Only this card: h100, a100, rtx4090 …, or 'NAME:GiB,GB/s,TFLOP/s,$ an hour'."
 
 
 @unbundled
@@ -145,7 +146,7 @@ def plan(
     asked: Asked,
     trust: Trust = False,
     records: Records = False,
-    card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
+    card: Annotated[str | None, typer.Option(help=_CARD, show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only, no tables.")] = False,
     verbose: Annotated[

@@ -31,15 +31,15 @@ H100 = Card("H100", 79.1 * GIB, 989e12, 3.35e12, price=2.5)
 H200 = Card("H200", 139.8 * GIB, 989e12, 4.8e12, price=3.5)
 H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
 
-_PCIE = 32e9
+PCIE = 32e9
 CARDS = {
     "NVIDIA A100-SXM4-40GB": A100_40GB,
     "NVIDIA A100-SXM4-80GB": A100,
-    "NVIDIA A100-PCIE-40GB": replace(A100_40GB, nvlink=_PCIE),
-    "NVIDIA A100 80GB PCIe": replace(A100, bandwidth=1.94e12, nvlink=_PCIE),
+    "NVIDIA A100-PCIE-40GB": replace(A100_40GB, nvlink=PCIE),
+    "NVIDIA A100 80GB PCIe": replace(A100, bandwidth=1.94e12, nvlink=PCIE),
     "NVIDIA A800-SXM4-80GB": replace(A100, nvlink=200e9),
     "NVIDIA H100 80GB HBM3": H100,
-    "NVIDIA H100 PCIe": replace(H100, operations=756e12, bandwidth=2.0e12, nvlink=_PCIE),
+    "NVIDIA H100 PCIe": replace(H100, operations=756e12, bandwidth=2.0e12, nvlink=PCIE),
     "NVIDIA H100 NVL": replace(H100, operations=835e12, bandwidth=3.9e12, nvlink=300e9),
     "NVIDIA H800": replace(H100, nvlink=200e9),
     "NVIDIA H200": H200,

@@ -173,6 +173,18 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
             assert after.problem or after.memory.peak <= machine.card.bytes - GIB
 
 
+def test_a_card_may_be_described() -> None:
+    """As a known one it gives the plan of that one; what is no description is named."""
+    (own,) = chosen([machine for machine in machines() if machine.ranks == 1], "Mine:23.5,1010,165,0.4", None)
+    (known,) = chosen(machines(), "rtx4090", 1)
+    assert own == replace(known, card=replace(known.card, name="Mine"))
+    (both,) = chosen(machines(), "Mine:80,2000,312,1", 16)
+    assert (both.name, both.ranks, both.card.bytes) == ("2 x 8 Mine", 16, 80 * GIB)
+    for text in ("Mine:24,936", "Mine:24,936,71,free", ":24,936,71,1", "Mine:0,936,71,1", "Mine:24,inf,71,1", "Mine:"):
+        with pytest.raises(UserError, match="describes no card"):
+            chosen(machines(), text, None)
+
+
 def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """With what it chooses, and why."""
     units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]

@@ -178,8 +178,8 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
 
 
 def _rewards(units: Sequence[Unit]) -> list[str]:
-    """What rows were rewarded by, where it is not the grader's verdict alone. Shares of reversed rewards that differ
-    are an axis of the study, which its rows name."""
+    """Say what rows were rewarded by, where it is not the grader's verdict alone. Shares of reversed rewards that
+    differ are an axis of the study, which its rows name."""
     several = len({unit.config.data.flip_rewards for unit in units}) > 1
     labels: dict[str, list[str]] = {}
     for unit in units:

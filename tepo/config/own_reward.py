@@ -65,12 +65,11 @@ def _reward(name: str, value: Any, folder: Path, at: Location) -> dict[str, Any]
 
 
 def rewarded(data: DataConfig) -> str:
-    """What responses are rewarded by, in words; empty where it is the grader's verdict as it is."""
+    """Say in words what responses are rewarded by; empty where it is the grader's verdict as it is."""
     parts = []
     for name, reward in data.reward.items():
         source = f"{reward.function} of {Path(reward.file).name}" if reward.own else VERDICT
-        several = f"{name}, " if len(data.reward) > 1 else ""
-        parts.append(several + source + (f", weight {reward.weight:g}" if len(data.reward) > 1 else ""))
+        parts.append(f"{name}, {source}, weight {reward.weight:g}" if len(data.reward) > 1 else source)
     text = "; ".join(parts)
     if data.flip_rewards:
         text = f"{text or VERDICT}, reversed for {data.flip_rewards:.0%} of the responses"

@@ -1,7 +1,7 @@
 """Our benchmarks and our grader in lm-evaluation-harness.
 
 `python -m tepo.integrations.lm_eval FOLDER` writes task files,
-one a benchmark, that `lm_eval --include_path FOLDER` reads. docs/evaluation.md shows the commands.
+one a benchmark, that `lm_eval --include_path FOLDER` reads. docs/coming-from.md shows the commands.
 
 The harness asks, samples and averages; what is asked, how it is sampled and every verdict are as in `tepo eval`.
 """

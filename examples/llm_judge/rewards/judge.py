@@ -31,7 +31,7 @@ End with a line "Score: N", N from 0 (useless) to 10 (perfect)."""
 
 
 def ask(request):
-    """What the server says: the text, and the tokens read and written."""
+    """Ask the server: its text, and the tokens read and written."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('JUDGE_KEY', 'none')}"}
     address = os.environ["JUDGE_URL"].rstrip("/") + "/chat/completions"
     post = urllib.request.Request(address, json.dumps(request).encode(), headers)

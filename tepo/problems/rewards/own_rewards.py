@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.own_reward import raise_all
@@ -22,8 +22,8 @@ _BUDGET = "grader.timeout, grader.memory_mb and grader.workers set the budget"
 _COLUMNS = "data.columns=[NAME] for columns of the data; else a keyword needs a default"
 _OVER = {"timeout": "took more than grader.timeout", "stalled": "hardly ran at all", "memory": "out of memory"}
 
-
-Judgement = tuple[Any, Mapping[str, float], str]  # as `reward_worker` has it
+if TYPE_CHECKING:
+    from tepo.problems.rewards.reward_worker import Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class OwnRewards:
 
     @cached_property
     def _grouped(self) -> list[bool]:
-        """Whether each function is asked once a group, and not for each response."""
+        """Tell of each function whether it is asked once a group, and not for each response."""
         return [bool(outcome.value) for outcome in _looked_at(self._functions, self._grader.options, self._columns)]
 
     @property
     def of_groups(self) -> bool:
-        """Whether all responses of a group must be scored together."""
+        """Tell whether all responses of a group must be scored together."""
         return any(self._grouped)
 
     def score(self, groups: Sequence[tuple[Problem, Sequence[str]]]) -> list[Scored]:
@@ -72,7 +72,7 @@ class OwnRewards:
             figures: dict[str, float] = {}
             for name, reward in zip(self.names, self._named, strict=True):
                 value, others, why = next(next(judged)) if reward.own else (float(verdicts[index].correct), {}, "")
-                rewards.append(0.0 if why else value)
+                rewards.append(value or 0.0)
                 figures |= {f"{name}/{key}": figure for key, figure in others.items()}
                 failure = failure or why
             lost = bool(verdicts) and bool(given_up([verdicts[index].reason]))
@@ -85,7 +85,7 @@ class OwnRewards:
 
     def _judged(
         self, number: int, reward: NamedReward, groups: Sequence[tuple[Problem, Sequence[str]]], grouped: bool
-    ) -> list[Judgement]:
+    ) -> "list[Judgement]":
         """A judgement of each response: what a function gives is asked for once for equal responses."""
         asked = groups if grouped else [(problem, [text]) for problem, texts in groups for text in texts]
         keys = [(problem, tuple(texts)) for problem, texts in asked]
@@ -124,8 +124,8 @@ def check_rewards(named: Mapping[str, NamedReward], options: GraderOptions, colu
 def _looked_at(
     functions: tuple[NamedReward, ...], options: GraderOptions, columns: tuple[str, ...]
 ) -> list[PoolOutcome]:
-    """Whether functions are asked once a group, and reasons why they cannot be called; kept, as a study has many rows
-    with the same files."""
+    """Look whether functions are asked once a group, and why they cannot be called; kept, as a study has many rows with
+    the same files."""
     pool = _pool(functions, replace(options, workers=1), columns)
     try:
         return pool.run([{"check": number} for number in range(len(functions))])

@@ -50,7 +50,7 @@ class _Function:
 
     @property
     def grouped(self) -> bool:
-        """Whether it is asked once a group."""
+        """Tell whether it is asked once a group."""
         return bool(self.keywords) or self.whole or inspect.iscoroutinefunction(self.call)
 
     @property

@@ -82,7 +82,7 @@ class Collector:
 
     @property
     def whole_groups(self) -> bool:
-        """Whether the responses of a group are drawn and graded together."""
+        """Tell whether the responses of a group are drawn and graded together."""
         return self.sampler.side_by_side is None or (self.own is not None and self.own.of_groups)
 
     def collect(self, start: int, step: int, before: int, metrics: StepMetrics) -> Rollout:

@@ -18,7 +18,7 @@ _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 
 def derive(seed: int, purpose: str, *parts: int | str) -> int:
     """A signed 64-bit key for (seed, purpose, parts …), stable across machines and Python versions."""
-    text = "\x1f".join(str(part) for part in (seed, purpose, *parts))
+    text = "\x1f".join(map(str, (seed, purpose, *parts)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 

@@ -51,6 +51,13 @@ def _points() -> tuple[Point, ...]:
     return tuple(points)
 
 
+@cache
+def _points_of(names: tuple[str, ...], finished: bool) -> tuple[Point, ...]:
+    """Points that differ in these counts. finished: responses that were cut are left out."""
+    key = operator.itemgetter(*names) if names else bool
+    return tuple({key(point): point for point in _points() if point["finished"] or not finished}.values())
+
+
 def _counted(root: Node, names: tuple[str, ...] = _COUNTS) -> set[int]:
     """The numbers of the nodes that are made of these counts and of constants alone."""
     numbers = set[int]()
@@ -61,23 +68,26 @@ def _counted(root: Node, names: tuple[str, ...] = _COUNTS) -> set[int]:
     return numbers
 
 
-def _values(node: Node, finished: bool = False) -> Iterator[tuple[float, str]]:
-    """What a node made of counts comes to at each point, and that point in words. finished: responses that were cut
-    are left out."""
+def _values(node: Node, finished: bool = False) -> Iterator[tuple[float, Point]]:
+    """What a node made of counts comes to at each point, with the counts that it reads. finished: responses that were
+    cut are left out."""
     nodes = node.below()
-    names = sorted({str(part.value) for part in nodes if part.op == "given"})
-    points = (point for point in _points() if point["finished"] or not finished)
-    for point in {tuple(point[name] for name in names): point for point in points}.values():
+    names = tuple(sorted({str(part.value) for part in nodes if part.op == "given"}))
+    for point in _points_of(names, finished):
         values: dict[int, float] = {}
         for part in nodes:
             values[part.number] = _value(part, [values[below.number] for below in part.args], point)
-        yield values[node.number], ", ".join(f"{name} = {point[name]:g}" for name in names)
+        yield values[node.number], {name: point[name] for name in names}
+
+
+def _where(point: Point) -> str:
+    return " where " * bool(point) + ", ".join(f"{name} = {value:g}" for name, value in point.items())
 
 
 def _value(node: Node, args: list[float], point: Point) -> float:
     if not args:
         return float(point[str(node.value)] if node.op == "given" else node.value or 0)
-    if any(value != value for value in args):
+    if any(map(math.isnan, args)):
         return math.nan
     try:
         number = _COMPUTED[node.op](*args)
@@ -92,9 +102,9 @@ def check_weight(average: Node) -> None:
     """Raise UserError where the weight of a token is not made of N, B, T, L and constants, or is not above 0."""
     if average.number not in _counted(average, _OF_AVERAGE):
         raise average.place.error("an average reads N, B, T, L and constants alone", "such as 1/(B*sqrt(T))")
-    for value, where in _values(average):
+    for value, point in _values(average):
         if not 0 < value < math.inf:
-            what = f"the weight of a token is {value:g}" + f" where {where}" * bool(where)
+            what = f"the weight of a token is {value:g}{_where(point)}"
             raise average.place.error(what, "a weight above 0, such as 1/N or 1/(B*T)")
 
 
@@ -122,8 +132,8 @@ def check_defined(root: Node, finished: bool) -> None:
 
 def _check_values(node: Node, holds: Callable[[float], bool], what: str, finished: bool) -> None:
     """Raise UserError for the first value of a node that does not hold."""
-    for value, where in _values(node, finished):
+    for value, point in _values(node, finished):
         if not holds(value):
             text = node.place.text[node.place.start : node.place.end]
             fix = "a bound, such as max(T - 1, 1)"
-            raise node.place.error(what.format(text, value) + f" where {where}" * bool(where), fix)
+            raise node.place.error(what.format(text, value) + _where(point), fix)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
 from tepo.formula.syntax import Place
@@ -78,7 +79,8 @@ def below(roots: Sequence[Node], leaves: Collection[int] = ()) -> list[Node]:
             nodes[node.number] = node
         elif node.number not in nodes:
             waiting.append((node, True))
-            waiting += [(part, False) for part in reversed(node.args) if node.number not in leaves]
+            if node.number not in leaves:
+                waiting += zip(reversed(node.args), repeat(False), strict=False)
     return list(nodes.values())
 
 

@@ -64,15 +64,15 @@ def parse(place: Place) -> ast.expr:
         raise UserError(f"{place.line}: {len(text)} characters, at most {LONGEST}", where=place.where)
     depth = 0
     for column, letter in enumerate(text):
-        here = place.span(column, column + 1)
         if letter == "#":  # a comment to Python's parser, which would drop the rest of the line
-            raise here.error("no comment here", "leave it out")
+            raise place.span(column, column + 1).error("no comment here", "leave it out")
         if not letter.isascii() or (letter not in "\t" and not letter.isprintable()):
             name = unicodedata.name(letter, f"U+{ord(letter):04X}").lower()
-            raise here.error(f"{letter!r} is the character {name}", "letters, digits and signs of ASCII")
+            what = f"{letter!r} is the character {name}"
+            raise place.span(column, column + 1).error(what, "letters, digits and signs of ASCII")
         depth += (letter in "([{") - (letter in ")]}")
         if depth > DEEPEST:
-            raise here.error(f"nested more than {DEEPEST} deep")
+            raise place.span(column, column + 1).error(f"nested more than {DEEPEST} deep")
     try:
         tree = ast.parse(text.strip() and text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:

@@ -17,6 +17,7 @@ from tepo.common.schema.document import load
 from tepo.common.text import counted
 from tepo.config.own_reward import read_prompt
 from tepo.problems.grader import GraderOptions
+from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import template
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems
@@ -50,7 +51,7 @@ class Benchmark:
     procedural: Procedural | None = option(None, "problems that are generated")
     dataset: Dataset | None = option(None, "problems that exist")
     prompt: str = option("raw", "the statement alone, boxed: with the instruction to box, or text with {problem}")
-    hash: str | None = option(None, "pins the content (tepo.problems.hashes.set_hash); a shipped set must have it")
+    hash: str | None = option(None, "pins the content (tepo.problems.hashes.set_hash); what ships has it")
     grader: GraderOptions = option(GraderOptions(), "what differs from the grader's defaults")
     tolerances: dict[str, float] = option({}, "problem id: absolute slack on its numbers", low=Exclusive(0))
     subsets: dict[str, Subset] = option({}, "name: a part of the set that is scored by itself too")
@@ -97,6 +98,9 @@ class Benchmark:
 
             source = self.procedural
             problems = generate(source.tasks, self.count, source.seed, source.split)
+            if self.hash and set_hash(problems) != self.hash:
+                what = "the generator gives other problems than those that the benchmark's hash pins"
+                raise UserError(what, where=self.name, fix="leave `hash` out of the benchmark's file, or mend it")
         else:
             assert self.dataset
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
@@ -106,7 +110,13 @@ class Benchmark:
         """A generated one on so many problems of the validation split, which no training, base or test set holds."""
         assert self.procedural
         source = replace(self.procedural, split="validation", seed=_VALIDATION_SEED)
-        return replace(self, procedural=source, count=count)
+        return replace(self, procedural=source, count=count, hash=None)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of statements and answers (`tepo.problems.hashes.set_hash`), which `load_problems` holds to what the
+        file pins. Raises UserError as that does."""
+        return self.hash if self.hash and not self.without else set_hash(self.load_problems())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -169,7 +179,7 @@ def load_benchmark(name: str) -> Benchmark:
             changes[key], origins[key] = float(text) if "." in text else int(text), name
             titles[word] = counted(changes[key], word[:-1]) if word in ("tokens", "samples") else f"{word} {text}"
         elif benchmark.procedural and (fresh := _FRESH.fullmatch(variant)):
-            derivations["procedural"] = replace(benchmark.procedural, seed=int(fresh[1]))
+            derivations |= {"procedural": replace(benchmark.procedural, seed=int(fresh[1])), "hash": None}
         elif variant in benchmark.subsets:
             derivations["without"] = benchmark.subsets[variant].without
         elif variant in protocols:

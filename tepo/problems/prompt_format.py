@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, get_args
 
 from tepo.common.errors import UserError, unknown_name
@@ -46,7 +47,7 @@ class AskedPrompts:
 
     def check_rows(self, rows: int, where: str) -> None:
         """Raise UserError for tokens that the model, with so many rows in its vocabulary, does not have."""
-        highest = max((index for ids in (*self.tokens, self.stop) for index in ids), default=0)
+        highest = max(chain(*self.tokens, self.stop), default=0)
         if highest >= rows:
             what = f"the tokenizer is not this model's: a prompt or its end has token {highest:,}, of {rows:,} (from 0)"
             fix = "the tokenizer that the model was saved with, or a model with a row for each of its tokens"

@@ -16,4 +16,5 @@ def split_of(prompt: str) -> Split:
     """The split a prompt belongs to, whatever the seed."""
     digest = hashlib.blake2b(prompt.encode(), digest_size=8, person=b"tepo-split").digest()
     value = int.from_bytes(digest, "little")
-    return next(split for split, (low, high) in HASH_RANGES.items() if low * 2**64 <= value < high * 2**64)
+    (split,) = [split for split, (low, high) in HASH_RANGES.items() if low * 2**64 <= value < high * 2**64]
+    return split

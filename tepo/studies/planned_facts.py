@@ -14,7 +14,6 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.problems.hashes import set_hash
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import outdated
 from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
@@ -180,9 +179,6 @@ class Records:
     recipes: dict[str, int] = field(default_factory=dict)
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)  # run and benchmark -> how it was measured
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
-    content_hash: Callable[[str], str] = field(
-        default_factory=lambda: cache(lambda name: set_hash(load_benchmark(name).load_problems()))
-    )
 
     @classmethod
     def found(cls) -> "Records":
@@ -270,7 +266,7 @@ class Records:
         benchmark = self.benchmark(name)
         prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
         if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
-            prompts["content_hash"] = self.content_hash(name)
+            prompts["content_hash"] = benchmark.content_hash
         return not outdated(parse_json(task), benchmark, prompts)
 
     def facts(self, planned: Planned) -> Facts:

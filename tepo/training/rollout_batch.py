@@ -57,6 +57,8 @@ class Group:
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":
         """Join parts of a group: all their responses, in order."""
+        if len(parts) == 1:
+            return parts[0]
         responses = [response for part in parts for response in part.responses]
         rewards = np.concatenate([part.rewards for part in parts])
         scores, named = (

@@ -52,8 +52,10 @@ class Location:
     @property
     def key(self) -> str:
         """`rows[0].label`."""
-        parts = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys)
-        return parts.removeprefix(".")
+        text = ""
+        for key in self.keys:
+            text += f"[{key}]" if isinstance(key, int) else f".{key}"
+        return text.removeprefix(".")
 
     def __str__(self) -> str:
         origin = self.origin(self.keys)

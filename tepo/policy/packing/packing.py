@@ -71,7 +71,7 @@ def pack(groups: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> Packed:
     pieces: list[np.ndarray] = []
     for prompt, responses in groups:
         pieces.append(np.asarray(prompt, dtype=np.int64))
-        pieces.extend(np.asarray(response[:-1], dtype=np.int64) for response in responses)
+        pieces += [np.asarray(response[:-1], dtype=np.int64) for response in responses]
     targets = _concatenate([np.asarray(response, dtype=np.int64) for _, responses in groups for response in responses])
 
     tokens = _concatenate(pieces)

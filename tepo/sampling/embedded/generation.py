@@ -156,13 +156,12 @@ class Generation:
             raise Diverged(what, where="the embedded sampler", fix="a lower learning rate, from the last checkpoint")
         order = row.argsort(stable=True)
         ended = self.stops[tokens][order].cpu().numpy()
-        flat = [part[order].cpu().numpy() for part in (tokens.int(), logprobs, entropies)]
+        ids, chosen, spread = [part[order].cpu().numpy() for part in (tokens.int(), logprobs, entropies)]
         bounds = torch.bincount(row).cumsum(0).tolist()
         responses = []
         for low, high in pairwise([0, *bounds]):
             first = int(ended[low:high].argmax())
             finished = bool(ended[low + first])
             high = low + first + 1 if finished else high
-            tokens_, logprobs_, entropies_ = (part[low:high] for part in flat)
-            responses.append(Response(tokens_, logprobs_, entropies_, finished))
+            responses.append(Response(ids[low:high], chosen[low:high], spread[low:high], finished))
         return responses

@@ -34,16 +34,19 @@ class DynamicSampling:
     added: int = 0  # prompts drawn so far
     seen: dict[int, set[float]] = field(default_factory=dict)  # the different rewards of each prompt added
     graded: dict[int, int] = field(default_factory=dict)  # the number of its graded responses
+    mixed: set[int] = field(default_factory=set)  # groups known to be taken, which may be before all is graded
 
     def grade(self, number: int, rewards: Sequence[float]) -> None:
         """Take the rewards of some responses to an added prompt."""
         self.seen[number] |= set(rewards)
         self.graded[number] += len(rewards)
+        if len(self.seen[number]) > 1:
+            self.mixed.add(number)
 
     @property
     def taken(self) -> list[int]:
         """Numbers of the groups to train, once complete."""
-        return [number for number in range(self.start, min(self.end, self.start + self.added)) if self._mixed(number)]
+        return [number for number in range(self.start, min(self.end, self.start + self.added)) if number in self.mixed]
 
     @property
     def end(self) -> int:
@@ -51,7 +54,7 @@ class DynamicSampling:
         mixed. It can only fall, and once complete, the next step starts there."""
         missing = self.count
         for number in range(self.start, self.start + self.added):
-            missing -= self._mixed(number)
+            missing -= number in self.mixed
             if not missing:
                 return number + 1
         return self.start + self.cap
@@ -70,11 +73,9 @@ class DynamicSampling:
             self.added += len(block)
             self.seen |= {number: set() for number in block}
             self.graded |= dict.fromkeys(block, 0)
+            if self.every:
+                self.mixed |= set(block)
             yield block
-
-    def _mixed(self, number: int) -> bool:
-        """True where a group is known to be mixed, which it may be before all of it is graded."""
-        return self.every or len(self.seen[number]) > 1
 
     def _full(self, number: int) -> bool:
         return self.graded[number] == self.size
@@ -87,7 +88,7 @@ class DynamicSampling:
         that is not only at its end. The step before counts like a quarter of `count`, so that the first groups, which
         are those with short responses, do not decide alone. Fractions: no prompt by rounding.
         """
-        full = [self._mixed(number) for number in self.graded if self._full(number)]
+        full = [number in self.mixed for number in self.graded if self._full(number)]
         if self.end < self.start + self.cap or (self.margin == 1 and len(full) < self.added):
             return 0  # without a margin: an estimate while others are under way often comes out too high
         prior = math.ceil(self.count / 4)

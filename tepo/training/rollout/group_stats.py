@@ -31,11 +31,11 @@ class Rollout:
     @property
     def cut(self) -> int:
         """Responses stopped by the length limit."""
-        return sum(not response.finished for group in self.drawn for response in group.responses)
+        return sum([not response.finished for group in self.drawn for response in group.responses])
 
     def all_have(self, reward: float) -> int:
         """Count the groups whose responses all have a reward."""
-        return sum(bool((group.rewards == reward).all()) for group in self.drawn)
+        return sum([bool((group.rewards == reward).all()) for group in self.drawn])
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the draw by verl's names, and ours (rollout/, grader/, reward/); rewards and lengths are over all

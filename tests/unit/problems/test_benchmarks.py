@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -303,3 +304,20 @@ def test_the_papers_omni_math(real_sets):
     texts = [problem.prompt for problem in whole]
     assert [problem for problem in whole if texts.count(problem.prompt) == 1] == part
     assert len(part) == 2811
+
+
+@pytest.mark.parametrize("name", names("evals"))
+def test_what_ships_is_pinned_and_generated_problems_are_those_that_are_pinned(name: str) -> None:
+    benchmark = load_benchmark(name)
+    assert benchmark.hash
+    if benchmark.procedural:
+        assert set_hash(benchmark.load_problems()) == benchmark.content_hash
+        fresh = load_benchmark(f"{name}:problems77")
+        assert fresh.content_hash == set_hash(fresh.load_problems()) != benchmark.content_hash
+
+
+def test_other_problems_than_those_pinned_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sums.yaml"
+    path.write_text(f"title: t\n{PROCEDURAL}\ncount: 5\nsamples: 1\ntemperature: 1\nmax_new_tokens: 9\nhash: abc\n")
+    with pytest.raises(UserError, match="other problems than those"):
+        parse_benchmark(path).load_problems()

@@ -34,6 +34,7 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 
 SAMPLES, NEW_TOKENS, UPDATES = 8, 72, 8
 TASKS = dict.fromkeys(("add3", "add4", "mul2", "mul3", "mod4", "gcd", "max4", "lin", "ds6"), 1)
@@ -190,7 +191,7 @@ def limit(turns: int, short: bool) -> list[BenchmarkRow]:
     def steps(name: str) -> tuple[list[float], list[float]]:
         with tempfile.TemporaryDirectory() as store:
             config = compose([f"objective={name}", f"train.steps={turns + 1}", f"store={store}"])
-            train(config)
+            train(Run(config))
             rows = RunFolder.of(config).metrics()[1:]
         tokens = median(row["perf/trained_tokens"] for row in rows) / (UPDATES / config.train.epochs)
         once = cpu_seconds(products(shapes, int(tokens), times=UPDATES))

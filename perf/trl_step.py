@@ -31,11 +31,11 @@ from perf.ratios import BenchmarkRow, Unavailable, in_turn
 from tepo.config.compose import compose
 from tepo.policy.model.model_location import resolve
 from tepo.problems.prompt_format import render_prompt
-from tepo.store.run_folder import RunFolder
 from tepo.training.loop import update
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import InFlight
 from tepo.training.rollout_batch import FlatRollout
+from tepo.training.run import Run
 from tepo.training.setup import TrainState, open_state
 
 LEARNING_RATE = 1e-12
@@ -73,7 +73,7 @@ def steps(
     with tempfile.TemporaryDirectory() as store, ExitStack() as stack:
         fixed = ["objective=grpo_dapo", f"train.learning_rate={LEARNING_RATE}", f"store={store}"]
         config = compose([*overrides, *fixed])
-        parts = stack.enter_context(open_state(config, RunFolder.of(config)))
+        parts = stack.enter_context(open_state(Run(config)))
         theirs = peer(python, job_of(parts, turns + warm + 1), Path(store), stack)
         return in_turn({**more(parts, ours(parts)), "trl": theirs}, turns, warm)
 

@@ -98,12 +98,13 @@ def train(
     import torch
 
     from tepo.jobs.job import RunJob
+    from tepo.training.run import Run
 
     _check_list(overrides)
     named = [f"{key}={value_text(value)}" for key, value in words.items()]
     config, before = compose([*overrides, *named]), time.process_time()
     config = replace(config, store=str(store)) if store else config
-    job = RunJob(config, evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
+    job = RunJob(Run(config), evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng():
@@ -111,7 +112,7 @@ def train(
                 job.measure(rows)
     finally:
         torch.set_num_threads(threads)
-    return RunResult(job.run.path)
+    return RunResult(job.folder.path)
 
 
 def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = None) -> list[Verdict]:

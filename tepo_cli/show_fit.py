@@ -4,20 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tepo.common.text import counted, setting_text
-from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
-from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
+from tepo.planning.fit import Fit, fit, measured_peaks, takes
 from tepo.planning.gpus import Machine, chosen, machines, single_gpus
 from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
-from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.disk import GB, run_disk
 from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import COMMUNICATORS, CONTEXT, FRAGMENTS
 from tepo.training.resources.node import PROCESS, node_memory
 from tepo.training.resources.remedies import NONE
+from tepo.training.run import Run
 from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
@@ -89,11 +88,13 @@ def show_fits(
     for unit in units:
         if not unit.row.base:
             unit.as_typed()  # its objective is loaded
-            groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
+            groups.setdefault((takes(unit.config), Run(unit.config).needs.initial_policy), []).append(unit)
     points = [list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()]
     every = {point for some in points for point in some}
     for alike, some in zip(groups.values(), points, strict=True):
-        _show_fit(alike[0].config, "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose)
+        _show_fit(
+            Run(alike[0].config), "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose
+        )
         peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.in_store.metrics()))]
         if peaks:
             maxima = ", ".join(
@@ -105,17 +106,16 @@ def show_fits(
         _say_assumed(card, verbose=verbose)
 
 
-def show_fit(config: RunConfig, card: str | None = None) -> None:
+def show_fit(run: Run, card: str | None = None) -> None:
     """All that is planned of one run."""
-    _show_fit(config, "", card, None, verbose=True)
+    _show_fit(run, "", card, None, verbose=True)
     _say_assumed(card, verbose=True)
 
 
-def best_machine(config: RunConfig, steps: int, *, measured: bool) -> Iterator[tuple[str, str]]:
+def best_machine(run: Run, steps: int, *, measured: bool) -> Iterator[tuple[str, str]]:
     """Time and memory of so many steps of one run on the machine with the least product of hours and dollars, and where
     it does not fit."""
-    reference, several = needs_reference(config), engine_backend(config.engine.kind).several_ranks
-    fits = [fit(config, machine, reference=reference) for machine in _machines(several, None, None)]
+    fits = [fit(run, machine) for machine in _machines(run.engine.several_ranks, None, None)]
     unfit = [machine_fit.machine.name for machine_fit in fits if machine_fit.problem]
     where = ", ".join(unfit) if len(unfit) <= _FEW else f"{len(unfit)} of {len(fits)} machines"
     lacks = f"; does not fit on {where}" if unfit else ""
@@ -142,16 +142,15 @@ def _machines(several: bool, card: str | None, gpus: int | None) -> list[Machine
 
 def _several_ranks(units: Iterable[Unit]) -> bool:
     """True where a run may take several GPUs, and so a machine of them."""
-    return any(engine_backend(unit.config.engine.kind).several_ranks for unit in units)
+    return any(Run(unit.config).engine.several_ranks for unit in units)
 
 
-def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | None, *, verbose: bool) -> None:
+def _show_fit(run: Run, settings: str, card: str | None, gpus: int | None, *, verbose: bool) -> None:
     """GiB of each GPU, seconds of a step and dollars of the run, on every machine; under the table what does not fit
     and what would help, and the layouts. settings: of a sweep, those that it holds for."""
-    reference, steps = needs_reference(config), config.train.steps
-    several = engine_backend(config.engine.kind).several_ranks
-    fits = [fit(config, machine, reference=reference) for machine in _machines(several, card, gpus)]
-    name = f"{config.model.name}{', with a frozen reference policy' if reference else ''}{settings}"
+    steps, reference = run.config.train.steps, ", with a frozen reference policy" * run.needs.initial_policy
+    fits = [fit(run, machine) for machine in _machines(run.engine.several_ranks, card, gpus)]
+    name = f"{run.config.model.name}{reference}{settings}"
     sizes = (*_PARTS, *_PHASES) if verbose else ("peak",)
     title = f"{name}: GiB of each GPU, seconds a step, dollars of {counted(steps, 'step')}"
     rows = []
@@ -170,10 +169,7 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         say_wrapped(f"{machine_fit.machine.name}: does not fit, {machine_fit.problem}. {remedy}")
     fits = [machine_fit for machine_fit in fits if not machine_fit.problem]
     of_node = f"main memory of a node, of it {PROCESS / GIB:.0f} GiB a rank for its process:"
-    nodes = [
-        node_memory(machine_fit.config, machine_fit.shape, machine_fit.machine.of(machine_fit.config)) / GIB
-        for machine_fit in fits
-    ]
+    nodes = [node_memory(machine_fit.run, machine_fit.machine.of(machine_fit.run)) / GIB for machine_fit in fits]
     _say_by_machine(of_node, ((f"{size:.0f} GiB", machine_fit) for size, machine_fit in zip(nodes, fits, strict=True)))
     if not verbose:
         _say_by_machine("layout:", ((_layout(machine_fit), machine_fit) for machine_fit in fits))
@@ -221,11 +217,11 @@ def _say_assumed(card: str | None, *, verbose: bool) -> None:
 
 def show_disk(units: Sequence[Unit]) -> None:
     """A line for each model and size of checkpoint, and one for all."""
-    trained = [unit.config for unit in unique(units) if not unit.row.base]
-    for (name, run), count in Counter((config.model.name, run_disk(config)) for config in trained).items():
+    trained = [Run(unit.config) for unit in unique(units) if not unit.row.base]
+    for (name, disk), count in Counter((run.config.model.name, run_disk(run)) for run in trained).items():
         say_wrapped(
-            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({run.checkpoints} checkpoints of "
-            f"{_gb(run.checkpoint)}, one of them being written), {_gb(run.weights)} of weights when it has finished; "
+            f"disk, {name}: {_gb(disk.peak)} for a run while it trains ({disk.checkpoints} checkpoints of "
+            f"{_gb(disk.checkpoint)}, one of them being written), {_gb(disk.weights)} of weights when it has finished; "
             f"{counted(count, 'run')}"
         )
     if trained:

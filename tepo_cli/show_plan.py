@@ -102,12 +102,13 @@ def show_count(units: Sequence[Unit]) -> None:
     elif units[0].one_core:
         from tepo.planning.laptop_cost import closed_form_seconds, cpu_seconds, steps_to_train
         from tepo.store.find_run import costs
+        from tepo.training.run import Run
 
         known_costs, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0
         new = [unit for unit in todo if not any(cost.prices(unit.config) for cost in known_costs)]
         try:
             for unit in new:
-                seconds += closed_form_seconds(unit.config, steps_to_train(unit), measured=unit.to_measure() > 0)
+                seconds += closed_form_seconds(Run(unit.config), steps_to_train(unit), measured=unit.to_measure() > 0)
         except UserError as error:  # a model whose shape is not known
             say_wrapped(f"{count(units)}; time not known: {error.what}")
             return

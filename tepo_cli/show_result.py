@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tepo.common.text import counted
-from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import Request, measure, stored_base
 from tepo.jobs.model_card import write_card
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
+from tepo.training.run import Run
 from tepo_cli.screen import show
 
 
@@ -21,15 +21,16 @@ def is_complete(run: RunFolder, benchmarks: Sequence[str]) -> bool:
     return has_outputs and set(benchmarks) <= set(run.measured())
 
 
-def show_finished(config: RunConfig, run: RunFolder, words: Sequence[str], *, evaluate: bool) -> None:
+def show_finished(run: Run, words: Sequence[str], *, evaluate: bool) -> None:
     """Say that a run was finished before, and show its stored results where they are asked for. What a kill left is
     removed, and the card written from what is there. Raises UserError for a run that is not what it says."""
-    run.check_whole()
-    run.clean_up()
-    say_trained(run, before=True)
-    results = measure(Request.of(config, trained=True), config.data.benchmarks) if evaluate else []
-    write_card(run, tuple(config.objective.get("functions", {}).values()))
-    show_beside_base(config, results, None, words)
+    config, folder = run.config, run.folder
+    folder.check_whole()
+    folder.clean_up()
+    say_trained(folder, before=True)
+    results = measure(Request.of(run, trained=True), config.data.benchmarks) if evaluate else []
+    write_card(folder, tuple(config.objective.get("functions", {}).values()))
+    show_beside_base(run, results, None, words)
 
 
 def say_trained(run: RunFolder, *, before: bool = False) -> None:
@@ -47,14 +48,12 @@ def say_trained(run: RunFolder, *, before: bool = False) -> None:
         say(f"its weights are those after {best}")
 
 
-def show_beside_base(
-    config: RunConfig, results: Sequence[Result], validation: float | None, words: Sequence[str]
-) -> None:
+def show_beside_base(run: Run, results: Sequence[Result], validation: float | None, words: Sequence[str]) -> None:
     """Show the results of a run beside those of its base, and say how to measure the base where it is not. words: that
     the run was asked for by."""
     names = [result.benchmark for result in results]
-    base = stored_base(config, names)
-    show_results(RunFolder.of(config), results, validation, base)
+    base = stored_base(run, names)
+    show_results(run.folder, results, validation, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
         model = shlex.quote(shlex.join(["base", *words]))

@@ -13,14 +13,14 @@ from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
-from tepo.jobs.measure import check_measurable
 from tepo.planning.laptop_cost import closed_form_seconds, core_memory, seconds_of
+from tepo.problems.benchmarks import check_measurable
 from tepo.reporting.progress import say
 from tepo.store.find_run import costs
-from tepo.store.run_folder import RunFolder
 from tepo.studies.study import scale_studies
 from tepo.training.preflight import check_golds, check_settings
 from tepo.training.resources.gpu_cards import GIB
+from tepo.training.run import Run
 from tepo_cli.screen import screen_width
 from tepo_cli.show_plan import time_text
 
@@ -30,17 +30,18 @@ _TASKS = 4
 
 
 def describe_run(
-    config: RunConfig, *, evaluate: bool = False, validate: bool = False, tokens: bool = False, full: bool = False
+    run: Run, *, evaluate: bool = False, validate: bool = False, tokens: bool = False, full: bool = False
 ) -> None:
     """Print what a run would be, one line a question; the whole first prompt with its tokens; with `full` the resolved
     configuration as YAML in place of the answers, and for GPUs all that is planned. Nothing is trained or downloaded,
     but torch is imported to check the objective."""
-    check_settings(config)
+    config = run.config
+    check_settings(run)
     if evaluate:
-        check_measurable(config)
+        check_measurable(config.data)
     if unread := check_golds(config):
         say(unread)
-    folder = RunFolder.of(config)
+    folder = run.folder
     if folder.manifest():
         folder.check_config()
     prompt = [] if full and not tokens else _first_prompt(config, tokens=tokens)
@@ -49,17 +50,18 @@ def describe_run(
         if not scale_studies(config.scale).one_core:
             from tepo_cli.show_fit import show_fit
 
-            show_fit(config)
+            show_fit(run)
         print("".join(f"# {line}\n" for line in prompt), end="")
         return
-    for label, text in _answers(config, folder, evaluate=evaluate, validate=validate):
+    for label, text in _answers(run, evaluate=evaluate, validate=validate):
         lines = wrap(text, screen_width() - _LABEL, break_long_words=False, break_on_hyphens=False)
         lines = [text] if label == "run" else lines  # a path is copied as one
         print(label.ljust(_LABEL) + f"\n{' ' * _LABEL}".join(lines))
     print("\n".join(prompt))
 
 
-def _answers(config: RunConfig, folder: RunFolder, *, evaluate: bool, validate: bool) -> Iterator[tuple[str, str]]:
+def _answers(run: Run, *, evaluate: bool, validate: bool) -> Iterator[tuple[str, str]]:
+    config, folder = run.config, run.folder
     train, data, steps_done = config.train, config.data, len(folder.metrics())
     yield "trains", f"{config.objective['name']}, seed {config.seed}, scale {config.scale}"
     model = (
@@ -75,7 +77,7 @@ def _answers(config: RunConfig, folder: RunFolder, *, evaluate: bool, validate: 
     yield "steps", f"{train.steps}, each {size} of at most {counted(train.max_new_tokens, 'token')}, then {updates}"
     finished = folder.finished()
     measured = [name for name in data.benchmarks if name not in folder.measured()] if evaluate else []
-    yield from _price(config, 0 if finished else train.steps - steps_done, measured)
+    yield from _price(run, 0 if finished else train.steps - steps_done, measured)
     if finished:
         ended = f", ended by itself: {ending}" if (ending := folder.ending()) else ""
         state = f"finished already ({counted(steps_done, 'step')}{ended}), it is not trained again"
@@ -89,23 +91,24 @@ def _answers(config: RunConfig, folder: RunFolder, *, evaluate: bool, validate: 
     yield "afterwards", f"measured on {' and '.join(after)}" if after else "nothing is measured; --evaluate measures it"
 
 
-def _price(config: RunConfig, steps: int, benchmarks: list[str]) -> Iterator[tuple[str, str]]:
+def _price(run: Run, steps: int, benchmarks: list[str]) -> Iterator[tuple[str, str]]:
     """Time and memory of what is left to do. A model whose shape is not known has no plan."""
+    config = run.config
     try:
         if not scale_studies(config.scale).one_core:
             from tepo_cli.show_fit import best_machine
 
-            yield from best_machine(config, steps, measured=bool(benchmarks))
+            yield from best_machine(run, steps, measured=bool(benchmarks))
             return
         run_costs = [cost for cost in costs(Path(config.store)) if cost.steps and cost.prices(config)]
         if run_costs:
             seconds = seconds_of(config, str(config.objective["name"]), steps, len(benchmarks), run_costs)
             basis = f"by {counted(len(run_costs), 'run')} like it in {config.store}"
         else:
-            seconds = closed_form_seconds(config, steps, measured=bool(benchmarks))
+            seconds = closed_form_seconds(run, steps, measured=bool(benchmarks))
             basis = "by a closed form, to a factor of four: no run like it in the store"
         yield "time", f"about {time_text(seconds, 'CPU ')}, {basis}" if steps or benchmarks else "none: nothing to do"
-        yield "memory", f"about {core_memory(config) / GIB:.1f} GiB, by a closed form"
+        yield "memory", f"about {core_memory(run) / GIB:.1f} GiB, by a closed form"
     except UserError as error:
         yield "time", f"not known: {error.what}"
 

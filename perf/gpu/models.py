@@ -29,6 +29,7 @@ from tepo.sampling.sampler import Response
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, Memory, memory
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.run import Run
 
 PROMPT, GROUP = 256, 8
 _COLUMNS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
@@ -109,7 +110,7 @@ def planned(words: list[str], size: float = Gpus().bytes) -> Memory:
 
     config, gpus = compose_run(words, None), Gpus(bytes=size)
     shape = Shape.of_config(AutoConfig.from_pretrained(resolve(config.model.path)))
-    return memory(fill(config, shape, gpus, reference=False)[0], shape, gpus)
+    return memory(fill(Run(config, sizes=shape), gpus)[0], gpus)
 
 
 # a policy that `tepo train` can load -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.resources.gpu_cards import GIB, peak_operations
 from tepo.training.resources.memory import memory
+from tepo.training.run import Run
 from tepo.training.update import Updater
 
 SMALL = Case("small", 300, 2 * GROUP, 512, True, shortest=16)
@@ -92,7 +93,7 @@ def measured(case: Case, device: str, optimizer: str, must: str = "", turns: int
     share = median(scoring[1:]) / spent
     yield Figure(f"{name}: scoring of the old policy", "share", share, note="of the time of an update")
     kind, values = SHAPES[case.shape]
-    plan = memory(config, Shape.of_config(AutoConfig.for_model(kind, **values)))
+    plan = memory(Run(config, sizes=Shape.of_config(AutoConfig.for_model(kind, **values))))
     if device == "cuda":
         peak, limit = torch.cuda.max_memory_allocated(), plan.updating - plan.context - plan.fragments
         yield Figure(f"{name}: peak memory, to the plan", "GiB", peak / GIB, limit / GIB, must)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import by_problem, score
 from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import given_up
 from tepo.store.evaluation_result import RESULT, SAMPLES, Result, load_result, read_right_answers
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ def conclude(name: str, benchmark: Benchmark | None, table: "pa.Table", grader: 
     import pyarrow as pa
 
     from tepo.evaluation.statistics.intervals import estimate_share  # takes scipy
+    from tepo.problems.grader import given_up
 
     names, correct, _ = by_problem(table)
     accuracy = estimate_share({name: correct.mean(axis=1)[None, :]})

@@ -12,18 +12,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
-from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
 from tepo.evaluation.settings import Report, Settings, silent
 from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, trainers_sampler
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.problems.findings import SECONDS, find
-from tepo.problems.grader import Grader
 from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
 from tepo.store.run_folder import RunFolder
+from tepo.training.run import Run
 
 if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
@@ -31,28 +29,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """A policy to measure, and the run or folder of its results. config: of a run or a base, which is measured with the
-    sampler that the configuration trains with; without one `sampler` says how to generate."""
+    """A policy to measure, and the run or folder of its results. trainer: the run, or one of the base, whose sampler
+    measures it; without one `sampler` says how to generate."""
 
     weights: Weights
     sampler: SamplerOptions
     settings: Settings
     run: RunFolder
-    config: RunConfig | None = None
+    trainer: Run | None = None
 
     @classmethod
-    def of(cls, config: RunConfig, *, trained: bool, limit: int | None = None) -> "Request":
-        """The run of a configuration, or (`trained` false) its untrained base. limit: on so many problems of each
+    def of(cls, run: Run, *, trained: bool, limit: int | None = None) -> "Request":
+        """A run, or (`trained` false) its untrained base. limit: on so many problems of each
         benchmark. Raises UserError for a run without a complete checkpoint."""
-        model = config.model
+        model = run.config.model
         if trained:
-            run = RunFolder.of(config)
-            weights = Weights.of_run(run, model.trust_remote_code)
+            folder = run.folder
+            weights = Weights.of_run(folder, model.trust_remote_code)
         else:
-            run = RunFolder.of_base(config)
+            folder = RunFolder.of_base(run.config)
             weights = Weights.of_base(model.path, model.revision, model.trust_remote_code)
         settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
-        return cls(weights, SamplerOptions(config.sampler.kind, model.dtype), settings, run, config)
+        return cls(weights, SamplerOptions(run.config.sampler.kind, model.dtype), settings, folder, run)
 
     def folder(self, benchmark: str) -> Path:
         """The folder of an evaluation."""
@@ -74,11 +72,12 @@ class Request:
 
     def open(self, longest: int) -> Generator:
         """A sampler with room for `longest` tokens of prompt and response."""
-        if self.config is None:
+        if self.trainer is None:
             return model_sampler(self.weights, replace(self.sampler, max_length=longest), self.run)
-        train = self.config.train
+        config, train = self.trainer.config, self.trainer.config.train
         room = max(train.max_new_tokens, longest - train.max_prompt_tokens)
-        return trainers_sampler(replace(self.config, train=replace(train, max_new_tokens=room)), self.weights, self.run)
+        longer = Run(replace(config, train=replace(train, max_new_tokens=room)), self.trainer)
+        return trainers_sampler(longer, self.weights, self.run)
 
 
 def measure(
@@ -98,7 +97,7 @@ def measure(
     for benchmark in finished:
         remove_parts(request.folder(benchmark.name))
     all_stored = len(finished) == len(loaded)
-    if not all_stored and request.config is None:  # torch says which backend it is
+    if not all_stored and request.trainer is None:  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 
     def generator(missing: Sequence[Benchmark]) -> Generator:
@@ -148,6 +147,8 @@ def evaluate_missing(
     if missing:
         from tepo.evaluation.evaluate import evaluate
         from tepo.evaluation.writer import EvaluationTask
+        from tepo.problems.findings import SECONDS, find
+        from tepo.problems.grader import Grader
 
         with ExitStack() as stack:
             graders = {
@@ -186,9 +187,9 @@ def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result |
     return read_result(folder, benchmark)
 
 
-def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Result]:
-    """Stored results of the untrained base of a configuration, as far as it would be measured alike today."""
-    request, base_results = Request.of(config, trained=False), {}
+def stored_base(run: Run, benchmarks: Iterable[str]) -> dict[str, Result]:
+    """Stored results of the untrained base of a run, as far as it would be measured alike today."""
+    request, base_results = Request.of(run, trained=False), {}
     for name in benchmarks:
         with suppress(UserError):  # of another definition: as good as none
             if result := request.stored(load_benchmark(name)):
@@ -206,12 +207,3 @@ def measure_in_memory(
     with TemporaryDirectory() as folder:
         opened = nullcontext((sampler, policy.tokenizer))
         return evaluate_missing(RunFolder(Path(folder)), benchmarks, settings, lambda missing: opened, report)
-
-
-def check_measurable(config: RunConfig) -> None:
-    """Raise UserError for data that name no benchmarks, or an unknown one: there would be no table."""
-    if not config.data.benchmarks:
-        fix = "data.benchmarks=[NAME,…] (a study: after --set); `tepo list` names them, evals/ of TEPO_PATH holds yours"
-        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
-    for name in config.data.benchmarks:
-        load_benchmark(name)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
-from tepo.config.run_config import RunConfig, chosen
+from tepo.config.run_config import chosen
 from tepo.jobs.weights import Weights, tokenizer_of
-from tepo.sampling.backends import SamplerOptions, longest_sequence, sampler_backend
+from tepo.sampling.backends import SamplerOptions, longest_sequence
 from tepo.store.run_folder import RunFolder
+from tepo.training.run import Run
 
 if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
@@ -23,51 +24,52 @@ Generator = AbstractContextManager[tuple["Sampler", Any]]
 _ORIGIN = ("_name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype", "use_cache")
 
 
-def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Generator:
-    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where ranks train
-    with engines of their own, there are as many on the GPUs of this machine that the ranks had."""
+def trainers_sampler(run: Run, weights: Weights, folder: RunFolder) -> Generator:
+    """The sampler that a run trains with, of the given weights, with the GPU for itself. Where ranks train with engines
+    of their own, there are as many on the GPUs of this machine that the ranks had. folder: of the results."""
     from tepo.training.distributed.process_group import local_world_size
     from tepo.training.resources.layout import with_all
     from tepo.training.setup import gpus_here, laid_out, pick_device, shape_at
 
-    sampler, gpus = config.sampler, local_world_size()
-    backend, length = sampler_backend(sampler.kind), longest_sequence(config)
+    config, backend, gpus = run.config, run.sampler, local_world_size()
+    sampler, length = config.sampler, longest_sequence(config)
     device = pick_device(config.engine.device)
     if gpus > 1 and not (backend.shares_weights or backend.remote):
-        size = chosen(laid_out(config)[0].sampler.tensor_parallel)
+        size = chosen(laid_out(run)[0].config.sampler.tensor_parallel)
         cut = 1 if device.type == "cpu" else size  # there a server of vLLM's takes a NUMA node for each part of a model
         options = SamplerOptions(sampler.kind, config.model.dtype, cut, gpus // size, max_length=length)
-        return model_sampler(weights, options, run)
+        return model_sampler(weights, options, folder)
     # One sampler has this GPU for itself: its share and its rows are chosen where they are open.
     here = gpus_here(device)
     if here.bytes or sampler.max_rows is None:
-        config = with_all(config, shape_at(config, weights.path), here)
+        run = with_all(replace(run, sizes=shape_at(config, weights.path)), here)
     if backend.shares_weights or backend.remote:
-        return _of_policy(config, weights, run.exchange)
-    rows = chosen(config.sampler.max_rows)
+        return _of_policy(run, weights, folder.exchange)
+    sampler = run.config.sampler
+    rows = chosen(sampler.max_rows)
     options = SamplerOptions(sampler.kind, config.model.dtype, max_length=length, max_rows=rows)
-    if config.sampler.memory_fraction is not None:  # on a CPU it has a size of its own
-        options = replace(options, memory=config.sampler.memory_fraction)
-    return model_sampler(weights, options, run)
+    if sampler.memory_fraction is not None:  # on a CPU it has a size of its own
+        options = replace(options, memory=sampler.memory_fraction)
+    return model_sampler(weights, options, folder)
 
 
 @contextmanager
-def _of_policy(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
+def _of_policy(run: Run, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
     """One that is given a policy: in this process, or what servers there are. For these the policy stays on the CPU."""
     from tepo.policy.model.load_policy import load_policy
     from tepo.policy.model.lora import full_state
     from tepo.policy.model.model_location import resolve
     from tepo.training.setup import make_sampler, pick_device
 
-    device, remote = pick_device(config.engine.device), sampler_backend(config.sampler.kind).remote
+    device, remote = pick_device(run.config.engine.device), run.sampler.remote
     policy = load_policy(
         weights.path,
-        dtype=config.model.dtype,
+        dtype=run.config.model.dtype,
         device="cpu" if remote else str(device),
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )
-    with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
+    with closing(make_sampler(run, policy, resolve(weights.path), exchange)) as sampler:
         if remote:
             sampler.sync(full_state(policy.model))
         yield sampler, policy.tokenizer

@@ -82,11 +82,12 @@ def _train(stop: int, words: list[str]) -> None:
     """In a process of its own: end without a word after step `stop`."""
     from tepo.config.compose import compose
     from tepo.training.loop import train
+    from tepo.training.run import Run
 
-    config = compose(words)
-    train(config, lambda step, row: os._exit(9) if step == stop else None)
-    if not sampler_backend(config.sampler.kind).shares_weights:
-        in_child(measure, Request.of(config, trained=True, limit=4), ("add3",))
+    run = Run(compose(words))
+    train(run, lambda step, row: os._exit(9) if step == stop else None)
+    if not run.sampler.shares_weights:
+        in_child(measure, Request.of(run, trained=True, limit=4), ("add3",))
 
 
 def what_failed(text: str) -> str:

@@ -13,16 +13,17 @@ from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import RunFolder
+from tepo.training.run import Run
 
 _PROBLEMS: dict[str, str] = {}
 
 
-def validate_run(config: RunConfig) -> float:
-    """The share of right responses to the validation problems of a configuration, with the final weights of its run and
-    the sampler it trains with; stored, or measured now. Raises UserError where the data have no validation problems,
+def validate_run(run: Run) -> float:
+    """The share of right responses to the validation problems of a run, with its final weights and the sampler that it
+    trains with; stored, or measured now. Raises UserError where the data have no validation problems,
     with exit code BUSY when another process measures."""
-    run = RunFolder.of(config)
-    stored = final_validation(run, config)
+    config, folder = run.config, run.folder
+    stored = final_validation(folder, config)
     if stored is not None:
         return stored
     from tepo.evaluation.responses import Tools
@@ -33,14 +34,14 @@ def validate_run(config: RunConfig) -> float:
     from tepo.training.validation import Validation
 
     check_validation_problems(config)
-    with run.lock("measure"), recorded(run.path, "validate"):
-        weights = Weights.of_run(run, config.model.trust_remote_code)
+    with folder.lock("measure"), recorded(folder.path, "validate"):
+        weights = Weights.of_run(folder, config.model.trust_remote_code)
         options = GraderOptions.of_training(config.grader)
-        with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
-            add_sampler(run.path, sampler.parts)
+        with trainers_sampler(run, weights, folder) as (sampler, tokenizer), Grader(options) as grader:
+            add_sampler(folder.path, sampler.parts)
             metrics = Validation(config, Tools(sampler, tokenizer, grader), None).measure()
         write_json(
-            run.validation_file, {"problems": problems_hash(config), "weights": weights.name, "metrics": metrics}
+            folder.validation_file, {"problems": problems_hash(config), "weights": weights.name, "metrics": metrics}
         )
     return float(metrics[AVERAGE])
 

@@ -21,13 +21,13 @@ from tepo.common.files import write_atomic, write_json
 from tepo.launch.local import Failure, UnitProgress, command, same_twice, state, why
 from tepo.launch.sbatch import SlurmOptions, fitted, gpus, job_script
 from tepo.launch.slurm_job import NO_STORE, SlurmJob, outcome_file
-from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit
 from tepo.training.resources.estimate import FACTOR, step_time
 from tepo.training.resources.gpu_cards import A100
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.node import node_memory
+from tepo.training.run import Run
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
@@ -94,9 +94,9 @@ def planned_memory(units: Sequence[Unit], options: SlurmOptions) -> float:
     """Bytes of main memory that the largest run takes of each node by the plan: 0 without GPUs, and where no model's
     shape is known here."""
     most, here = 0.0, Gpus(options.nodes * options.gpus, options.gpus)
-    for config in (unit.config for unit in units if options.gpus):
+    for unit in units if options.gpus else ():
         with contextlib.suppress(UserError):
-            most = max(most, node_memory(config, shape_of(config.model.path), here))
+            most = max(most, node_memory(Run(unit.config), here))
     return most
 
 
@@ -106,12 +106,11 @@ def planned_grace(units: Sequence[Unit], options: SlurmOptions) -> float:
     those of a node are taken for 80 GB cards of the slowest kind."""
     most, here = 0.0, Gpus(options.nodes * options.gpus, options.gpus, A100.bytes, card=A100)
     configs = (unit.config for unit in units if options.gpus and not unit.row.base)
-    alike = {str((config.model, config.sampler, config.engine, config.train)): config for config in configs}
-    for config in alike.values():
+    alike = {str((config.model, config.sampler, config.engine, config.train)): Run(config) for config in configs}
+    for run in alike.values():
         with contextlib.suppress(UserError):
-            shape = shape_of(config.model.path)
-            filled, _ = fill(config, shape, here, reference=False)
-            most = max(most, step_time(filled, shape, here, memory(filled, shape, here)).until_saved)
+            filled, _ = fill(run, here)
+            most = max(most, step_time(filled, here, memory(filled, here)).until_saved)
     return FACTOR * most
 
 

@@ -11,20 +11,17 @@ from pathlib import Path
 from tepo.common.errors import UserError
 from tepo.common.gpu_driver import check_driver
 from tepo.common.text import counted, spelt
-from tepo.config.run_config import RunConfig
 from tepo.launch.sbatch import SlurmOptions
 from tepo.policy.model.model_location import resolve
-from tepo.policy.model.shapes import shape_of
 from tepo.problems.training_sets import check_training_set
-from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
-from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.preflight import check_benchmarks, check_golds, check_settings, most_ranks
 from tepo.training.resources.disk import GB, run_disk
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
+from tepo.training.run import Run
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
@@ -34,7 +31,7 @@ def check_rows(todo: Sequence[Unit]) -> None:
         unit.as_typed()
     for unit in _trained_rows(todo):
         with _named(unit):
-            check_settings(unit.config)
+            check_settings(Run(unit.config))
 
 
 def slots_of(todo: Sequence[Unit], asked: int | None, visible: int) -> tuple[int, int, str]:
@@ -42,7 +39,7 @@ def slots_of(todo: Sequence[Unit], asked: int | None, visible: int) -> tuple[int
     sentence on both. A run over several ranks takes an equal share of the GPUs, as many as it can use, and one on a
     single device takes one. Raises UserError for more runs side by side than GPUs, and for a GPU that torch cannot
     use."""
-    taking, jobs = [unit.config for unit in todo if unit.takes_gpu], min(asked or 1, len(todo))
+    taking, jobs = [Run(unit.config) for unit in todo if unit.takes_gpu], min(asked or 1, len(todo))
     if not taking:
         return jobs, 0, "the runs take a core each, and no GPU; --gpus 1 gives each of them one" if visible else ""
     check_driver()
@@ -51,7 +48,7 @@ def slots_of(todo: Sequence[Unit], asked: int | None, visible: int) -> tuple[int
     if jobs > visible:
         what = f"{counted(jobs, 'run')} side by side, {counted(visible, 'GPU')} visible here"
         raise UserError(what, where=f"--jobs {jobs}", fix=f"--jobs {visible}, or --gpus 0 for the CPU")
-    each = min(most_ranks(config, visible // jobs) for config in taking)
+    each = min(most_ranks(run, visible // jobs) for run in taking)
     if asked is None:
         jobs = min(visible // each, len(todo))
     sentence = f"{counted(jobs, 'run')} side by side on {counted(each, 'GPU')} each, of {visible} that are visible"
@@ -81,14 +78,14 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
     sentences = set()
     for unit in _trained_rows(todo):
         with _named(unit):
+            run = Run(unit.config)
             sentences.add(check_golds(unit.config))
             if slurm is None and not gpus:
-                _check_cpu(unit.config)
-            for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
-                backend.check_settings(unit.config, ranks)
-                if slurm is None:
-                    backend.check_available(unit.config)
+                _check_cpu(run)
+            run.check_ranks(ranks)
             if slurm is None:
+                run.engine.check_available(run.config)
+                run.sampler.check_available(run.config)
                 check_trackers(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
@@ -116,22 +113,22 @@ def _named(unit: Unit) -> Iterator[None]:
         raise UserError(error.what, where=where, fix=error.fix, exit_code=error.exit_code) from None
 
 
-def _check_cpu(config: RunConfig) -> None:
+def _check_cpu(run: Run) -> None:
     """Raises UserError where a run without a GPU asks for one, or main memory does not hold weights, gradients and
     optimiser. Nothing is said of a model whose shape is not known here."""
-    if config.engine.device == "cuda":
+    if run.config.engine.device == "cuda":
         raise UserError("no GPU for the run", where="engine.device=cuda", fix="--gpus 1 where there is one")
     try:
-        shape = shape_of(config.model.path)
+        filled, _ = fill(run, Gpus())
     except UserError:
         return
-    parts = memory(fill(config, shape, Gpus(), reference=False)[0], shape)
+    parts = memory(filled)
     needed = parts.weights + parts.gradients + parts.optimiser
     host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if needed > host:
         what = f"no GPU here, and {needed / GIB:.0f} GiB of weights, gradients and optimiser for {host / GIB:.0f} GiB"
         fix = "run where the GPUs are (--gpus N, --launcher slurm), or --scale laptop"
-        raise UserError(f"{what} of main memory", where=config.model.path, fix=fix)
+        raise UserError(f"{what} of main memory", where=run.config.model.path, fix=fix)
 
 
 def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
@@ -140,7 +137,7 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
     kept_bytes, training = 0.0, []
     for unit in todo:
         try:
-            disk = run_disk(unit.config)
+            disk = run_disk(Run(unit.config))
         except UserError:
             continue
         if not unit.trained():

@@ -9,14 +9,13 @@ from typing import Any
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.planning.gpus import Machine
-from tepo.policy.model.shapes import Shape, shape_of
 from tepo.studies.study import SCALES, load_study
-from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.estimate import START, StepTime, measuring_time, step_time
 from tepo.training.resources.gpu_cards import Card
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import TAKEN, Memory, memory
 from tepo.training.resources.remedies import changes, obstacle
+from tepo.training.run import Run
 
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
@@ -28,9 +27,7 @@ _TABLES = ("table1", "table2")  # with all models of a scale
 class Fit:
     """A run on a machine."""
 
-    asked: RunConfig
-    config: RunConfig  # with what was asked leaves open chosen for the machine
-    shape: Shape
+    run: Run  # with what was asked leaves open chosen for the machine
     machine: Machine
     memory: Memory
     problem: str = ""  # why it does not fit
@@ -39,15 +36,15 @@ class Fit:
 
     @cached_property
     def time(self) -> StepTime:
-        return step_time(self.config, self.shape, self.machine.of(self.config), self.memory)
+        return step_time(self.run, self.machine.of(self.run), self.memory)
 
     def hours(self, *, trained: bool) -> float:
         """Hours of a run or, not trained, of its base: the sampler's start, all steps, the last checkpoint, for which
         the run waits, and the benchmarks."""
-        seconds = measuring_time(self.config, self.shape, self.machine.of(self.config))
+        seconds = measuring_time(self.run, self.machine.of(self.run))
         if trained:
-            start = 0.0 if shares_weights(self.config) else START
-            seconds += start + self.config.train.steps * self.time.total + self.time.write
+            start = 0.0 if self.run.shares_weights else START
+            seconds += start + self.run.config.train.steps * self.time.total + self.time.write
         return seconds / 3600
 
     def cost(self, steps: int) -> float:
@@ -55,29 +52,19 @@ class Fit:
         return self.time.total * steps / 3600 * self.machine.ranks * self.machine.card.price
 
 
-def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
-    """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
-    for a model of unknown shape."""
-    shape = shape_of(config.model.path)
-    gpus = machine.of(config)
-    filled, why = fill(config, shape, gpus, reference)
-    needed = memory(filled, shape, gpus, reference=reference)
-    problem = obstacle(filled, shape, gpus, reference)
-    words = changes(config, shape, machine.of, reference) if problem else ()
-    return Fit(config, filled, shape, machine, needed, problem, why, words)
+def fit(run: Run, machine: Machine) -> Fit:
+    """Check a run on a machine. Raises UserError for a model of unknown shape."""
+    gpus = machine.of(run)
+    filled, why = fill(run, gpus)
+    problem = obstacle(filled, gpus)
+    words = changes(run, machine.of) if problem else ()
+    return Fit(filled, machine, memory(filled, gpus), problem, why, words)
 
 
 def takes(config: RunConfig) -> str:
     """Key of all settings that memory and time depend on."""
     parts = {section: to_dict(config)[section] for section in _DEVICE}
     return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
-
-
-def needs_reference(config: RunConfig) -> bool:
-    """True where the objective keeps a frozen copy of the policy before training."""
-    from tepo.objectives import load_objective
-
-    return load_objective(config.objective).needs.initial_policy
 
 
 def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -92,14 +79,14 @@ def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]
     for scale in SCALES:
         sentences = []
         for model in dict.fromkeys(model for table in _TABLES for model in load_study(table).scale(scale).models):
-            config = compose([f"scale={scale}", f"model={model}"])
-            if config.model.dtype == "float32":
+            run = Run(compose([f"scale={scale}", f"model={model}"]))
+            if run.config.model.dtype == "float32":
                 sentences.append(f"{model} runs on the CPU")
             elif not gpus:
                 sentences.append(f"{model} needs a GPU")
             else:  # only memory counts here: operations, bandwidth and price say nothing
-                ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
-                gpu_fit = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
+                ranks = len(gpus) if run.engine.several_ranks else 1
+                gpu_fit = fit(run, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
                 remedy = f"fits with {' '.join(gpu_fit.changes)}" if gpu_fit.changes is not None else "does not fit"
                 sentences.append(f"{model} {remedy if gpu_fit.problem else 'fits'}")
         yield scale, "; ".join(sentences)

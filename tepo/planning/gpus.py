@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.config.run_config import RunConfig
-from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import A100, A100_40GB, GIB, H100, H200, L40S, PCIE, RTX_4090, Card
 from tepo.training.resources.memory import Gpus
+from tepo.training.run import Run
 
 _NODE = 8  # GPUs of a node at most
 _SMALL = ((1, 1, 60.0), (1, 8, 503.0))  # nodes, GPUs of each, GiB of main memory of each
@@ -32,9 +31,9 @@ class Machine:
         node = f"{self.node_gpus} {self.card.name}"
         return f"{self.nodes} x {node}" if self.nodes > 1 else node
 
-    def of(self, config: RunConfig) -> Gpus:
+    def of(self, run: Run) -> Gpus:
         """The GPUs that a run's engine uses."""
-        ranks = self.ranks if engine_backend(config.engine.kind).several_ranks else 1
+        ranks = self.ranks if run.engine.several_ranks else 1
         return Gpus(ranks, min(ranks, self.node_gpus), self.card.bytes, card=self.card, host=self.host)
 
 

@@ -14,7 +14,6 @@ from tepo.common.errors import RunFailed
 from tepo.config.run_config import RunConfig
 from tepo.launch.forkserver import job_environment, start
 from tepo.launch.local import command, last_line
-from tepo.policy.model.shapes import shape_of
 from tepo.store.cost import Cost, work_of
 from tepo.store.find_run import costs
 from tepo.store.run_folder import RunFolder
@@ -23,6 +22,7 @@ from tepo.training.resources.estimate import measuring_time, step_time
 from tepo.training.resources.gpu_cards import GIB, Card
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
+from tepo.training.run import Run
 
 _PROBE_STEPS = 2
 _RESULT = 40_000  # bytes of a benchmark's samples
@@ -92,20 +92,17 @@ _CORE = Card("core", 4 * GIB, 4e11, 1e10)
 _START, _PROCESS = 3.0, 0.6 * GIB  # seconds and bytes of Python and torch
 
 
-def closed_form_seconds(config: RunConfig, steps: int, *, measured: bool) -> float:
+def closed_form_seconds(run: Run, steps: int, *, measured: bool) -> float:
     """CPU seconds of so many steps of a run like which none was measured, and of all its benchmarks: to a factor of
     four. Raises UserError for a model of unknown shape."""
-    shape, here = shape_of(config.model.path), Gpus(card=_CORE)
-    config, _ = fill(config, shape, here, reference=False)
-    seconds = steps * step_time(config, shape, here, memory(config, shape, here)).total
-    return _START + seconds + (measuring_time(config, shape, here) if measured else 0.0)
+    here = Gpus(card=_CORE)
+    run, _ = fill(run, here)
+    seconds = steps * step_time(run, here, memory(run, here)).total
+    return _START + seconds + (measuring_time(run, here) if measured else 0.0)
 
 
-def core_memory(config: RunConfig) -> float:
+def core_memory(run: Run) -> float:
     """Bytes of main memory at the peak of a run on a core. Raises UserError as `closed_form_seconds` does."""
-    from tepo.objectives import load_objective  # takes torch
-
-    shape, here = shape_of(config.model.path), Gpus()
-    config, _ = fill(config, shape, here, reference=False)
-    needed = memory(config, shape, here, reference=load_objective(config.objective).needs.initial_policy)
+    run, _ = fill(run, Gpus())
+    needed = memory(run)
     return needed.peak - needed.context + _PROCESS

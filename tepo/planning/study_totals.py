@@ -4,10 +4,11 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tepo.planning.fit import fit, needs_reference, takes
+from tepo.planning.fit import fit, takes
 from tepo.planning.gpus import Machine
 from tepo.studies.plan import Unit, unique
 from tepo.training.resources.disk import run_disk
+from tepo.training.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
         config, trained = unit.config, not unit.row.base
         if trained:
             unit.as_typed()  # its objective is loaded
-        reference = trained and needs_reference(config)
-        key = takes(config), *config.data.benchmarks, trained, reference
+        run = Run(config)
+        key = takes(config), *config.data.benchmarks, trained, trained and run.needs.initial_policy
         if key not in hours_by_key:
-            machine_fit = fit(config, machine, reference=reference)
+            machine_fit = fit(run, machine)
             hours_by_key[key] = None if machine_fit.problem else machine_fit.hours(trained=trained)
         hours = hours_by_key[key]
         if hours is None:
@@ -65,7 +66,7 @@ class StudyDisk:
 
 def study_disk(units: Iterable[Unit]) -> StudyDisk:
     """Disk space of the distinct runs that train."""
-    runs = [run_disk(unit.config) for unit in unique(units) if not unit.row.base]
+    runs = [run_disk(Run(unit.config)) for unit in unique(units) if not unit.row.base]
     weights = sum(run.weights for run in runs)
     largest_extra = max((run.peak - run.weights for run in runs), default=0.0)
     return StudyDisk(weights, weights + largest_extra, sum(run.peak for run in runs))

@@ -16,6 +16,7 @@ from tepo.common.schema import REQUIRED, Exclusive, Keys, Location, derived, opt
 from tepo.common.schema.document import load
 from tepo.common.text import counted
 from tepo.config.own_reward import read_prompt
+from tepo.config.run_config import DataConfig
 from tepo.problems.grader import GraderOptions
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
@@ -99,8 +100,8 @@ class Benchmark:
             source = self.procedural
             problems = generate(source.tasks, self.count, source.seed, source.split)
             if self.hash and set_hash(problems) != self.hash:
-                what = "the generator gives other problems than those that the benchmark's hash pins"
-                raise UserError(what, where=self.name, fix="leave `hash` out of the benchmark's file, or mend it")
+                what = "`hash` pins other problems than those that `procedural` and `count` give"
+                raise UserError(what, where=f"evals/{self.name.partition(':')[0]}.yaml", fix="leave `hash` out")
         else:
             assert self.dataset
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
@@ -198,6 +199,15 @@ def load_benchmark(name: str) -> Benchmark:
     title = ", ".join([benchmark.title, *titles.values()])
     named = bool(titles.keys() - {"tokens"})
     return replace(benchmark, name=":".join([path.stem, *variants]), title=title, named=named, **derivations)
+
+
+def check_measurable(data: DataConfig) -> None:
+    """Raise UserError for data that name no benchmarks, or an unknown one: there would be no table."""
+    if not data.benchmarks:
+        fix = "data.benchmarks=[NAME,…] (a study: after --set); `tepo list` names them, evals/ of TEPO_PATH holds yours"
+        raise UserError(f"nothing to measure on: data={data.name} names no benchmarks", fix=fix)
+    for name in data.benchmarks:
+        load_benchmark(name)
 
 
 def parse_protocol(path: Path) -> Protocol:

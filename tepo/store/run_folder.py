@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,7 +51,7 @@ from tepo.store.evaluation_result import (
     read_validation,
     validation_damage,
 )
-from tepo.store.run_id import AGAIN, DIGEST, RECIPE, base_id, check_identity, identity, read_config, run_id
+from tepo.store.run_id import AGAIN, DIGEST, RECIPE, base_id, check_identity, read_config, run_id
 from tepo.store.stored_tokens import MOVE_AWAY, Excerpt, excerpt_of
 
 _STEP = "training/global_step"
@@ -140,13 +140,13 @@ class RunFolder:
         return excerpt_of(self.metrics(), self.ending(), dumps) if len(dumps) > 1 else None
 
     # what it is and how it ended ------------------------------------------------------------------------------------
-    def create(self, config: RunConfig) -> None:
-        """Write `config.json` once."""
+    def create(self, config: RunConfig, identity: Mapping[str, Any]) -> None:
+        """Write `config.json` once, with the identity that the folder is called after (`tepo.store.run_id`)."""
         if not self.config_file.exists():
             head = {"id": self.path.name, "tepo": __version__, "seed": config.seed}
             full = to_dict(config)
             full["model"]["revision"] = pinned(config.model.path, config.model.revision)
-            write_json(self.config_file, {**head, **identity(config), "full": full})
+            write_json(self.config_file, {**head, **identity, "full": full})
 
     @classmethod
     def of_evaluation(cls, folder: Path) -> "RunFolder":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tepo.common.errors import UserError
 from tepo.common.text import listed
-from tepo.jobs.measure import check_measurable
+from tepo.problems.benchmarks import check_measurable
 from tepo.store.find_run import check_place
 from tepo.studies.claims import claim_files, load_claims, study_of, written_names
 from tepo.studies.plan import Unit, make_plan, reporting_seeds, scale_of
@@ -75,7 +75,7 @@ def plan_studies(
         if tune := study.tune_at(own_scale):
             units = with_chosen(units, tune, reporting_seeds(study, own_scale, seeds))
         for config in {tuple(unit.config.data.benchmarks): unit.config for unit in units}.values():
-            check_measurable(config)
+            check_measurable(config.data)
         planned.append((study, units))
     first: dict[tuple[str, str, str, int], tuple[Study, Unit]] = {}
     for study, units in planned:  # on one page a label stands for one run of a scale

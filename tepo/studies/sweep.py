@@ -10,7 +10,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import check_override, compose, is_text, number_kind
 from tepo.config.own_files import unquoted
 from tepo.formula.row import DEFAULT
-from tepo.jobs.measure import check_measurable
+from tepo.problems.benchmarks import check_measurable
 from tepo.reporting.colours import looks
 from tepo.studies.plan import Unit, unit_of
 from tepo.studies.store_check import check_store
@@ -113,7 +113,7 @@ def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: P
         of_model = [f"model={model}"] if model else []
         row_words = (f"objective={row.objective}", *of_model, *rest, *row.setting.overrides)
         unit = unit_of(row, model or compose(row_words).model.name, row_words, seed, store)
-        check_measurable(unit.config)
+        check_measurable(unit.config.data)
         units.append(unit)
     check_store(units)
     return [(study, units)]

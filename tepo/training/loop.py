@@ -12,14 +12,14 @@ from torch import Tensor
 
 from tepo.common import signals
 from tepo.common.errors import Diverged
-from tepo.config.run_config import RunConfig, TrainConfig
+from tepo.config.run_config import TrainConfig
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
-from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.metrics.metrics_log import Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
+from tepo.training.run import Run
 from tepo.training.run_keeper import finish_step, kept, opened, stop_early
 from tepo.training.setup import PreparedRun, TrainState, prepare
 from tepo.training.update import Updater
@@ -29,36 +29,36 @@ from tepo.training.validation import START, Measured
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
 
 
-def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
-    """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
+def train(run: Run, report: Report = lambda step, row: None) -> Path:
+    """Train a run to its end, going on from its newest checkpoint. Returns its folder.
 
     A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
     process has the run or its files are damaged, RunFailed when the base itself is broken, sampler and trainer disagree
     or another rank died, Stopped when a scheduler asked for it.
     """
-    folder = RunFolder.of(config)
+    folder = run.folder
     if folder.finished():
         if process_group.rank() == 0:
             folder.check_whole()
             folder.clean_up()
         return folder.path
-    run = prepare(config, folder)
-    with kept(run) as outcome:
+    prepared = prepare(run)
+    with kept(prepared) as outcome:
         if outcome.over:  # it ended while we waited for its lock
             return folder.path
-        ending = outcome.ending = train_steps(run, config.train.steps, report)
+        ending = outcome.ending = train_steps(prepared, run.config.train.steps, report)
         if ending is not None and ending.step - 1 not in folder.checkpoints():
             # Weights that diverged leave no way back: the steps before are trained again, to the last good ones.
             free_unused()
-            train_steps(run, ending.step - 1, report)
+            train_steps(prepared, ending.step - 1, report)
     return folder.path
 
 
-def train_steps(run: PreparedRun, last: int, report: Report) -> Ending | None:
+def train_steps(prepared: PreparedRun, last: int, report: Report) -> Ending | None:
     """Train from the newest checkpoint to step `last`. Returns how training ended before it, if it did; the newest
     checkpoint is then of the weights that count, or an earlier one where they have diverged."""
-    with opened(run, report) as state:
+    with opened(prepared, report) as state:
         try:
             for step in range(state.progress.step + 1, last + 1):
                 train_step(state, step)

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,10 +18,9 @@ from tepo.common.system import unsupported
 from tepo.common.text import counted, spelt
 from tepo.config.own_files import GYM, is_own
 from tepo.config.run_config import DataConfig, ModelConfig, RunConfig
-from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
 from tepo.policy.model.kernel_attention import flash4_hindrance
-from tepo.policy.model.shapes import Shape, check_length, positions_of
+from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
 from tepo.problems.findings import SECONDS, Findings, find, other_forms
@@ -31,25 +29,25 @@ from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import check_rewards
 from tepo.problems.sources import check_source
 from tepo.problems.training_sets import check_training_set, split_off
-from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
-from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.resources.disk import GB, run_disk
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus
 from tepo.training.resources.remedies import NONE, changes, obstacle
+from tepo.training.run import Run
 
 _MOST = 1_000_000  # responses of a step, a hundred times those of the largest runs that were published
 
 
-def check_settings(config: RunConfig) -> None:
+def check_settings(run: Run) -> None:
     """Raise UserError for keys and values of the objective, the adapters, the tasks, the validation or the grader that
     do not exist or cannot be, for rewards of a user's own that cannot be called, and for responses longer than the
     model."""
-    check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
-    objective, model = load_objective(config.objective), config.model
+    config, model = run.config, run.config.model
+    check_length(model.path, config.train.max_new_tokens + 1, positions_of(model.path))
+    objective = run.objective
     check_runs(objective)
     if objective.needs.teacher_logprobs != bool(model.teacher):
         what, fix = f"objective {objective.name} reads no logp_teacher", "leave it out"
@@ -150,25 +148,25 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
         return find(problems, grader, SECONDS)
 
 
-def check_machine(config: RunConfig, folder: Path) -> None:
+def check_machine(run: Run) -> None:
     """Raise UserError for what this machine lacks and the run would come to need: Linux, packages, servers, trackers,
-    problems, ranks that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not
+    problems, ranks that the engine can use, room for its checkpoints on the store's disk. Says which versions were not
     tested, and which golds cannot be read."""
     if why := unsupported():
         raise UserError(why)
-    check_backends(config)
+    config, folder = run.config, run.folder.path
+    check_backends(run)
     check_trackers(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:
-        engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
-        for sentence in [*untested(engine.packages), *untested(sampler.packages), check_golds(config)]:
+        for sentence in [*untested(run.engine.packages), *untested(run.sampler.packages), check_golds(config)]:
             if sentence:
                 logging.getLogger(__name__).warning("%s", spelt(sentence))
         existing_path = next(path for path in (folder, *folder.parents) if path.exists())
         disk = shutil.disk_usage(existing_path)
         if existing_path.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says
-            check_disk(config, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
+            check_disk(run, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
 
 
 def check_benchmarks(names: Sequence[str]) -> None:
@@ -178,10 +176,11 @@ def check_benchmarks(names: Sequence[str]) -> None:
             check_source(benchmark.dataset, benchmark.name)
 
 
-def check_backends(config: RunConfig) -> None:
+def check_backends(run: Run) -> None:
     """Raise UserError for ranks or settings that engine or sampler cannot work with, or where what they run on is
     missing."""
-    for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
+    config = run.config
+    for backend in (run.engine, run.sampler):
         backend.check_settings(config, process_group.world_size())
         backend.check_available(config)
     if "flash4" in config.engine.kernels:
@@ -193,34 +192,33 @@ def check_backends(config: RunConfig) -> None:
             raise UserError(hindrance[0], where="engine.kernels=[flash4]", fix=hindrance[1])
 
 
-def most_ranks(config: RunConfig, most: int) -> int:
+def most_ranks(run: Run, most: int) -> int:
     """The largest number of ranks up to `most` that engine and sampler can share the run over, 1 at least."""
     for ranks in range(most, 1, -1):
         with contextlib.suppress(UserError):
-            for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
-                backend.check_settings(config, ranks)
+            run.check_ranks(ranks)
             return ranks
     return 1
 
 
-def check_fit(asked: RunConfig, config: RunConfig, shape: Shape, gpus: Gpus, visible: int) -> None:
+def check_fit(run: Run, gpus: Gpus, visible: int) -> None:
     """Raise UserError where by the plan the run does not fit on its GPUs, which would be said minutes later by an error
     of CUDA's: with the ranks that it would fit on where one process was started and sees several GPUs, else with
-    overrides. config: `asked` with nothing left open."""
-    reference = load_objective(config.objective).needs.initial_policy
-    if not (problem := obstacle(config, shape, gpus, reference)):
+    overrides. The run leaves nothing open."""
+    if not (problem := obstacle(run, gpus)):
         return
-    place = f"{config.model.path}, {counted(gpus.ranks, 'GPU')}"
+    path, asked = run.config.model.path, run.asked or run
+    place = f"{path}, {counted(gpus.ranks, 'GPU')}"
     ranks = most_ranks(asked, visible) if gpus.ranks == 1 else 1
     if ranks > 1:
         several = replace(gpus, ranks=ranks, node_ranks=ranks, taken=0.0)
-        filled, _ = fill(asked, shape, several, reference)
-        if not obstacle(filled, shape, several, reference):
+        filled, _ = fill(asked, several)
+        if not obstacle(filled, several):
             what = f"one process was started, on whose GPU the run does not fit by the plan; on {ranks} it would"
             fix = f"torchrun --nproc-per-node {ranks} --no-python tepo train … starts a rank for each"
-            raise UserError(what, where=f"{config.model.path}, {visible} GPUs visible", fix=fix)
+            raise UserError(what, where=f"{path}, {visible} GPUs visible", fix=fix)
     what = f"the run does not fit by the plan: {problem}"
-    words = changes(asked, shape, lambda other: gpus, reference)
+    words = changes(asked, lambda other: gpus)
     fix = NONE if words is None else f"it would with {' '.join(words)}"
     if gpus.taken:
         what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
@@ -228,15 +226,15 @@ def check_fit(asked: RunConfig, config: RunConfig, shape: Shape, gpus: Gpus, vis
     raise UserError(what, where=place, fix=f"{fix}; sampler.memory_fraction=0.3, say, overrules the plan")
 
 
-def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
+def check_disk(run: Run, free: float, kept: int = 0) -> None:
     """Raise UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
     writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
     try:
-        disk = run_disk(config)
+        disk = run_disk(run)
     except UserError:
         return
     needed = max(disk.checkpoints - kept, 1) * disk.checkpoint
     if needed > free:
         what = f"the disk has {free / GB:.3g} GB free, checkpoints take {needed / GB:.3g}"
         fix = "make room, or choose another disk with --store DIR"
-        raise UserError(what, where=f"store {config.store}", fix=fix)
+        raise UserError(what, where=f"store {run.config.store}", fix=fix)

@@ -36,10 +36,10 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def kept(run: PreparedRun) -> Iterator[Outcome]:
+def kept(prepared: PreparedRun) -> Iterator[Outcome]:
     """Hold the run's lock, keep its manifest true however training ends, and give the other ranks signs of life. The
     first rank alone locks and writes."""
-    folder, outcome = run.folder, Outcome()
+    folder, outcome = prepared.run.folder, Outcome()
 
     def given_up(error: str) -> None:  # from beside the training, which cannot
         if process_group.rank() == 0:
@@ -52,7 +52,7 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
             stack.enter_context(_nothing_left_where_refused(folder, store_is_new))
             outcome.over = folder.finished()
             if not outcome.over:
-                stack.enter_context(_manifest(run, outcome))
+                stack.enter_context(_manifest(prepared, outcome))
         if not outcome.over:
             ranks = process_group.rank(), process_group.world_size()
             stack.enter_context(Heartbeat(folder.path / "ranks", *ranks, given_up))
@@ -77,17 +77,17 @@ def _nothing_left_where_refused(folder: RunFolder, store_is_new: bool) -> Iterat
 
 
 @contextlib.contextmanager
-def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
-    folder = run.folder
+def _manifest(prepared: PreparedRun, outcome: Outcome) -> Iterator[None]:
+    run, folder = prepared.run, prepared.run.folder
     if folder.checkpoints() and not folder.manifest():
         what = "checkpoints lie there, and no manifest says how far they came: half copied?"
         raise UserError(what, where=str(folder.path), fix=AGAIN)
     if folder.config_file.exists():
         folder.check_config()
-    folder.create(run.asked)
+    folder.create((run.asked or run).config, run.identity)
     folder.mark("running")
     try:
-        with recorded(folder.path, "train", run.reasons):
+        with recorded(folder.path, "train", prepared.reasons):
             yield
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt | signals.Stopped) else "failed"
@@ -105,16 +105,17 @@ def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
+def opened(prepared: PreparedRun, report: Report) -> Iterator[TrainState]:
     """Open a run at its newest checkpoint, with its log on the first rank. A request to stop is heard between steps,
     and leaves a checkpoint of the last finished one: what was saved is never more than one rollout behind."""
-    with open_state(run.config, run.folder, run.prompts) as state:
-        run.check_unchanged()
+    run, folder = prepared.run, prepared.run.folder
+    with open_state(run, prepared.prompts) as state:
+        prepared.check_unchanged()
         ACTIVITY.spent.clear()  # of an earlier run in this process
         if state.first:
-            add_sampler(run.folder.path, state.sampler.parts)
-            state.log = MetricsLog(run.config, run.folder, report)
-            keep_first_prompt(state.collector.stream, run.folder)
+            add_sampler(folder.path, state.sampler.parts)
+            state.log = MetricsLog(run.config, folder, report)
+            keep_first_prompt(state.collector.stream, folder)
         with state.log or contextlib.nullcontext(), signals.deferred(process_group.check_neighbours):
             if state.log:
                 state.log.resume(state.progress.step)
@@ -135,7 +136,7 @@ def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, f
         best = Best(step, accuracy)
     tokens = dict(state.progress.tokens)
     if metrics.keep_tokens:
-        file = state.folder.tokens(step)
+        file = state.run.folder.tokens(step)
         write_token_dump(file, config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer)
         tokens[file.name] = file_digest(file)
     state.progress = replace(state.rollouts.progress(step, best), tokens=tokens)
@@ -176,13 +177,13 @@ def stop_early(state: TrainState, stop: EarlyStop) -> Ending:
                 rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
         if rows:
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            write_atomic(state.folder.examples_file, lines)
+            write_atomic(state.run.folder.examples_file, lines)
     if stop.ending.kind != "diverged":
         state.save_unsaved()
         return stop.ending
     state.saver.finish()
     if state.first:
-        state.folder.forget(stop.ending.step - 1)
+        state.run.folder.forget(stop.ending.step - 1)
     if state.engine.comm is not None:
         state.engine.comm.barrier()
     return stop.ending

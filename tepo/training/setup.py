@@ -15,7 +15,7 @@ from tepo.common.gpu_driver import check_driver
 from tepo.common.text import spelt
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
-from tepo.objectives import Objective, load_objective
+from tepo.objectives import Objective
 from tepo.policy.kernel_check import check_kernels
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.load_policy import Policy, load_policy, load_tokenizer
@@ -26,7 +26,6 @@ from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.policy.model.weight_check import check_weights
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.rewards.own_rewards import OwnRewards, try_out
-from tepo.sampling.backends import sampler_backend
 from tepo.sampling.embedded.decoder import longest
 from tepo.sampling.gap import MEAN, GapAlarm, ask, default_bound
 from tepo.sampling.sampler import Sampler
@@ -37,7 +36,6 @@ from tepo.training.checkpoints.saver import Saver
 from tepo.training.distributed import process_group
 from tepo.training.distributed.comm import Comm
 from tepo.training.engine import optimizer_state
-from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
 from tepo.training.preflight import check_fit, check_machine, check_settings, check_teacher
@@ -49,6 +47,7 @@ from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.rollout_source import Rollouts
 from tepo.training.rollout.run_progress import Progress, resume, write_pending
+from tepo.training.run import Run
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 from tepo.training.value_tracker import ValueTracker
@@ -58,58 +57,56 @@ _TRIED = 4  # problems on which rewards of a user's own are tried out
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that may be trained here. config: with every setting that `asked`, after which the run is called, leaves
-    open chosen for this machine; reasons: why, by setting. prompts: of a run that begins."""
+    """A run that may be trained here, with every setting that it leaves open chosen for this machine; reasons: why, by
+    setting. prompts: of a run that begins."""
 
-    folder: RunFolder
-    asked: RunConfig
-    config: RunConfig
+    run: Run
     reasons: Mapping[str, str]
     prompts: PromptStream | None
 
     def check_unchanged(self) -> None:
         """Raise RunFailed when what was loaded is no longer what the run's id says: nothing is trained on it."""
-        if RunFolder.of(self.asked).path != self.folder.path:
+        asked, folder = self.run.asked or self.run, self.run.folder
+        if RunFolder.of(asked.config).path != folder.path:
             what = "the file of problems or the model folder changed while the run was starting"
             fix = "the same command again trains what is there now, as a run of its own"
-            raise RunFailed(what, where=str(self.folder.path), fix=fix)
+            raise RunFailed(what, where=str(folder.path), fix=fix)
 
 
-def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
-    """Check what can be checked before anything is loaded, and choose what the configuration leaves open.
+def prepare(run: Run) -> PreparedRun:
+    """Check what can be checked before anything is loaded, and choose what the run leaves open.
 
     Raises UserError for settings that cannot be, or that this machine cannot meet."""
-    check_settings(config)
-    chosen, reasons = laid_out(config)
-    if sampler_backend(config.sampler.kind).segments_may_grow(chosen):
+    check_settings(run)
+    run, reasons = laid_out(run)
+    config, folder = run.config, run.folder
+    if run.sampler.segments_may_grow(config):
         grow_segments()
-    check_machine(chosen, folder.path)
+    check_machine(run)
     if (gpus := planned_gpus(config)).bytes and config.sampler.memory_fraction is None:
-        shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-        check_fit(config, chosen, shape, gpus, torch.cuda.device_count())
+        check_fit(with_sizes(run), gpus, torch.cuda.device_count())
     if not folder.started():  # a run that is refused leaves no folder
         for model_config in config.model.loaded:
             check_weights(model_config.path, model_config.revision, model_config.trust_remote_code)
-    pick_device(chosen.engine.device)
-    limit_threads(chosen)
+    pick_device(config.engine.device)
+    limit_threads(run)
     model, prompts = config.model, None
     if not folder.checkpoints():  # else they were checked, and the base may be gone
         tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
         check_teacher(model, tokenizer)
-        prompts = PromptStream(chosen, tokenizer)
-    return PreparedRun(folder, config, chosen, reasons, prompts)
+        prompts = PromptStream(config, tokenizer)
+    return PreparedRun(run, reasons, prompts)
 
 
-def laid_out(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting."""
-    if not is_open(config):
-        return config, {}
-    gpus = planned_gpus(config)
-    shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-    filled_config, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
+def laid_out(run: Run) -> tuple[Run, dict[str, str]]:
+    """The run with the layout that it leaves open chosen for its GPUs, and why, by setting."""
+    if not is_open(run):
+        return run, {}
+    gpus = planned_gpus(run.config)
+    filled, reasons = fill(with_sizes(run), gpus)
     if gpus.bytes and gpus.card is None:
         reasons["card"] = f"{torch.cuda.get_device_name()}: of unknown speed, so an H100's is assumed"
-    return filled_config, reasons
+    return filled, reasons
 
 
 def planned_gpus(config: RunConfig) -> Gpus:
@@ -123,8 +120,7 @@ def planned_gpus(config: RunConfig) -> Gpus:
 class TrainState:
     """Everything that the loop works with. progress: after the last finished step."""
 
-    config: RunConfig
-    folder: RunFolder
+    run: Run
     policy: Policy
     engine: Engine
     sampler: Sampler
@@ -136,6 +132,11 @@ class TrainState:
     validation: Validation | None
     progress: Progress
     log: MetricsLog | None = None  # of the rank that writes, once training begins
+
+    @property
+    def config(self) -> RunConfig:
+        """Its configuration, which leaves nothing open."""
+        return self.run.config
 
     @property
     def first(self) -> bool:
@@ -173,9 +174,9 @@ class TrainState:
         them from the first rank. opened: the sampler was just made of these weights, unless it is outside of the run,
         where it may hold those of another."""
         config = self.config
-        if shares_weights(config):
+        if self.run.shares_weights:
             return
-        weights, remote = self.engine.weights(), sampler_backend(config.sampler.kind).remote
+        weights, remote = self.engine.weights(), self.run.sampler.remote
         if remote or not opened:
             if self.first or not remote:
                 self.sampler.sync(weights)
@@ -193,42 +194,42 @@ class TrainState:
         self.updater.alarm.synced(weights, answers)
 
 
-def limit_threads(config: RunConfig) -> None:
+def limit_threads(run: Run) -> None:
     """One thread a process where all is embedded: two on a busy machine are many times slower (docs/scales.md). Beside
     a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
-    if config.engine.offload and torch.cuda.is_available():
+    if run.config.engine.offload and torch.cuda.is_available():
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // process_group.local_world_size()))
-    elif shares_weights(config):
+    elif run.shares_weights:
         torch.set_num_threads(1)
 
 
 @contextlib.contextmanager
-def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None = None) -> Iterator[TrainState]:
+def open_state(run: Run, prompts: PromptStream | None = None) -> Iterator[TrainState]:
     """Open a run at the newest checkpoint that it can go on from, and close it at the end. prompts: where they are made
     already. Raises UserError where the GPU has too little memory left for the sampler."""
+    config, folder = run.config, run.folder
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
-    latest, remarks = run.to_resume()
+    latest, remarks = folder.to_resume()
     if process_group.rank() == 0:
         sys.stderr.writelines(f"{spelt(remark)}\n" for remark in remarks)
     source = str(latest or config.model.path)
-    objective, gpus, roomy = load_objective(config.objective), gpus_here(device), config
-    own_memory = not sampler_backend(config.sampler.kind).shares_weights
-    if gpus.bytes and own_memory and config.sampler.memory_fraction is None:
-        roomy = with_share(config, shape_at(config, source), gpus, reference=objective.needs.initial_policy)
-    with engine_backend(config.engine.kind).loading(config, source, device):
+    objective, gpus, roomy = run.objective, gpus_here(device), run
+    if gpus.bytes and not run.sampler.shares_weights and config.sampler.memory_fraction is None:
+        roomy = with_share(replace(run, sizes=shape_at(config, source)), gpus)
+    with run.engine.loading(config, source, device):
         policy = open_policy(config, latest, device)
     check_kernels(config.engine.kernels, policy.model.config.get_text_config(), device.type)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     with contextlib.ExitStack() as stack:
-        engine = engine_backend(config.engine.kind).open(config, policy)
-        check_same_run(run, latest, config, engine.comm)
+        engine = run.engine.open(config, policy)
+        check_same_run(folder, latest, config, engine.comm)
         if latest is not None:
             engine.load(latest)
-        sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), run.exchange)))
-        limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
+        sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), folder.exchange)))
+        limit_threads(run)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
 
         @stack.push
         def close_engine(error: object, *_: object) -> None:
@@ -245,7 +246,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         bound = config.sampler.gap_bound or default_bound(dtype)
         alarm = GapAlarm(bound, temperature=temperature, dtypes=(dtype, dtype), comm=engine.comm, fresh=sampler.score)
         if latest is not None:
-            alarm.first = next(iter(run.metrics()), {}).get(MEAN)
+            alarm.first = next(iter(folder.metrics()), {}).get(MEAN)
         frozen = initial_policy(config, objective, policy), teacher_policy(config, objective, policy)
         tracker = ValueTracker.read(latest) if objective.needs.values else None
         updater = Updater(config, objective, engine, alarm, *frozen, tracker)
@@ -258,23 +259,22 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         collector = Collector(config, stream, sampler, grader, engine.comm, own=own_rewards, every_group=every)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
-        progress = resume(run, latest, stream, device)
-        saver = stack.enter_context(Saver(run, engine.comm, progress.step if latest else None))
-        rollouts = open_rollouts(collector, updater, device, progress, policy)
+        progress = resume(folder, latest, stream, device)
+        saver = stack.enter_context(Saver(folder, engine.comm, progress.step if latest else None))
+        rollouts = open_rollouts(run, collector, updater, device, progress, policy)
         state = TrainState(
-            config, run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
+            run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
         )
         state.load_weights(opened=True)
         yield state
 
 
 def open_rollouts(
-    collector: Collector, updater: Updater, device: torch.device, start: Progress, policy: Policy
+    run: Run, collector: Collector, updater: Updater, device: torch.device, start: Progress, policy: Policy
 ) -> Rollouts:
     """Rollouts in turn with the updates; beside them with stale rollouts, and a sampler that does not share this rank's
     device and its interpreter. All ranks call it."""
-    config = collector.config
-    if not config.train.staleness or not sampler_backend(config.sampler.kind).remote:
+    if not run.config.train.staleness or not run.sampler.remote:
         return Rollouts(collector, updater, device, start)
     beside = replace(collector, comm=process_group.beside(collector.comm))
     return PrefetchedRollouts(collector, updater, device, start, beside, BehaviorWeights(policy.model))
@@ -290,6 +290,12 @@ def gpus_here(device: torch.device) -> Gpus:
     taken_bytes = held_by_others(size, free, torch.cuda.memory_reserved(device))
     host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return Gpus(*world, float(size), taken_bytes, CARDS.get(torch.cuda.get_device_name(device)), host)
+
+
+def with_sizes(run: Run) -> Run:
+    """The run with the sizes of its model, which are asked of the hub where nothing here has them."""
+    path = run.config.model.path
+    return run if path in KNOWN else replace(run, sizes=shape_at(run.config, path))
 
 
 def shape_at(config: RunConfig, source: str) -> Shape:
@@ -376,10 +382,10 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", rank)
 
 
-def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
-    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
+def make_sampler(run: Run, policy: Policy, source: str, exchange: Path) -> Sampler:
+    """The sampler a run asks for, holding the policy's weights. `source`: the folder or hub id they were
     loaded from. `exchange`: a folder that sampling servers see too."""
-    backend = sampler_backend(config.sampler.kind)
-    if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
+    config = run.config
+    if run.sampler.shares_weights and not run.shares_weights:  # the engine may shard the trainer's model
         policy = _load(config, source, config.model.revision, policy.model.device)
-    return backend.open(config, policy, source, exchange)
+    return run.sampler.open(config, policy, source, exchange)

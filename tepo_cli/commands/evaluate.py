@@ -45,16 +45,16 @@ def evaluate(
         if idle := [*(["a benchmark"] if benchmarks else []), *how.given, *others]:
             what = f"{' and '.join(idle)} with a configuration, which has settings of its own for that"
             raise UserError(what, where=f"-m {configured[0]!r}", fix="leave it out, or name the run by its id")
-        from tepo.jobs.measure import check_measurable
+        from tepo.problems.benchmarks import check_measurable
         from tepo_cli.train_run import compose_one, run_base, show_measured
 
         in_store = None if store == Path("runs") else store
-        config, trained = compose_one(configured[0], in_store)
+        run, trained = compose_one(configured[0], in_store)
         if trained or len(configured) > 1:
             show_measured(configured, in_store, quiet=quiet)
         else:  # a base alone can be measured by several ranks
-            check_measurable(config)
-            run_base(config, quiet=quiet)
+            check_measurable(run.config.data)
+            run_base(run, quiet=quiet)
         return
     if not benchmarks:
         raise UserError("no benchmark to evaluate on", where="tepo eval", fix="name some (`tepo list`), or `all`")

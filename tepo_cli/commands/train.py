@@ -57,29 +57,30 @@ def train(
         where = "--multirun" if multirun else f"--jobs {jobs}"
         fix = "list several values: seed=0,1 or seed=range(3)"
         raise UserError("one run, as no key has several values", where=where, fix=fix)
-    config = compose_run(words, store)
+    from tepo.training.run import Run
+
+    run = Run(compose_run(words, store))
     if dry_run:
         from tepo_cli.show_run import describe_run
 
-        describe_run(config, evaluate=evaluate, validate=validate, tokens=show_tokens, full=show_config)
+        describe_run(run, evaluate=evaluate, validate=validate, tokens=show_tokens, full=show_config)
         return
     if show_tokens or show_config:
         where = "--show-tokens" if show_tokens else "--show-config"
         raise UserError("this option describes a run that is not trained", where=where, fix="add --dry-run")
     from tepo.reporting.progress import waiting
-    from tepo.store.run_folder import RunFolder
     from tepo_cli.show_result import is_complete, show_finished
 
-    run = RunFolder.of(config)  # before torch is loaded: it names files that are missing
-    benchmarks = config.data.benchmarks if evaluate else ()
-    if not validate and "RANK" not in os.environ and is_complete(run, benchmarks):
-        show_finished(config, run, words, evaluate=evaluate)
+    folder = run.folder  # before torch is loaded: it names files that are missing
+    benchmarks = run.config.data.benchmarks if evaluate else ()
+    if not validate and "RANK" not in os.environ and is_complete(folder, benchmarks):
+        show_finished(run, words, evaluate=evaluate)
         return
-    with waiting(f"loading torch for {config.model.name}", quiet):
+    with waiting(f"loading torch for {run.config.model.name}", quiet):
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 
-    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet), words)
+    run_training(RunJob(run, evaluate=evaluate, validate=validate, quiet=quiet), words)
 
 
 def _sweep(

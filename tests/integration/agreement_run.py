@@ -21,6 +21,7 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.sampling.sampler import Response, SamplingParams
 from tepo.training import setup
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.tiny import logprobs
 
 FIRST = (None, "\\boxed{", "1", "5")
@@ -91,17 +92,17 @@ def main(out: Path, jobs: dict[str, list[str]]) -> None:
     make: Any = setup.make_sampler
     started: dict[str, Any] = {}
 
-    def make_sampler(config, *given):
-        if config.sampler.kind == "torch":
-            return Branching(make(config, *given))
-        sampler = started["vllm"] = started.get("vllm") or make(config, *given)
+    def make_sampler(run, *given):
+        if run.config.sampler.kind == "torch":
+            return Branching(make(run, *given))
+        sampler = started["vllm"] = started.get("vllm") or make(run, *given)
         sampler.sync(load_policy("package:laptop").model.state_dict())  # not the weights of the job before
         sampler.close = lambda: None
         return Branching(sampler)
 
     setup.make_sampler = make_sampler
     for name, overrides in jobs.items():
-        train(compose([*RUN, *overrides, f"store={out / name}"]))
+        train(Run(compose([*RUN, *overrides, f"store={out / name}"])))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tepo.config.compose import compose
 from tepo.sampling.vllm.vllm_sampler import import_vllm
 from tepo.training.distributed import liveness, process_group
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tepo.training.setup import TrainState
 
 LOST = "lost"
@@ -101,7 +102,7 @@ def main(out: Path, runs: dict[str, list[str]]) -> None:
 
         TrainState.load_weights = load_and_look
         liveness.SILENT = SOON
-        train(compose(words))
+        train(Run(compose(words)))
         (out / f"{name}_{process_group.rank()}.json").write_text(json.dumps(looks.taken))
 
 

@@ -15,6 +15,7 @@ from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.training import setup
 from tepo.training.rollout.rollout_source import Rollouts
+from tepo.training.run import Run
 
 MEASURED, IN_TURN = "MEASURED", "IN TURN"
 
@@ -23,7 +24,7 @@ if __name__ == "__main__":
     beside = setup.open_rollouts
     for words in json.loads(sys.argv[1]):
         config = compose([word for word in words if word not in (MEASURED, IN_TURN)])
-        setup.open_rollouts = (lambda *given: Rollouts(*given[:4])) if IN_TURN in words else beside
-        job = RunJob(config, evaluate=MEASURED in words, quiet=True)
+        setup.open_rollouts = (lambda *given: Rollouts(*given[1:5])) if IN_TURN in words else beside
+        job = RunJob(Run(config), evaluate=MEASURED in words, quiet=True)
         if (rows := job.train()) is not None:
             job.measure(rows)

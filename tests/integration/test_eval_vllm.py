@@ -9,6 +9,7 @@ import torch
 from tepo.store.run_folder import final_model
 from tepo.store.run_id import base_id
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.decoys import executed, lay
 from tests.integration.commands import python, started, tepo, until
 from tests.processes import children, runs, words_of
@@ -60,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Path:
     """A checkpoint of ours, whose tied weights vLLM must find under the name that it reads."""
-    return final_model(train(small(folder / "trained", "train.steps=1")))
+    return final_model(train(Run(small(folder / "trained", "train.steps=1"))))
 
 
 @pytest.fixture(scope="module")

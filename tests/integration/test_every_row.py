@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from tepo.objectives import load_objective, names
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import small
 
 
@@ -15,7 +16,7 @@ from tests.unit.training.small import small
 @pytest.mark.parametrize("name", names())
 def test_a_row_trains(name: str, tmp_path: Path) -> None:
     taught = ["model.teacher=package:laptop_sparse"] * load_objective(name).needs.teacher_logprobs
-    folder = train(small(tmp_path, f"objective={name}", *taught))
+    folder = train(Run(small(tmp_path, f"objective={name}", *taught)))
     rows = RunFolder(folder).metrics()
     assert len(rows) == 3
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))

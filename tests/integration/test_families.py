@@ -12,6 +12,7 @@ from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import Request, measure
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
 
 pytestmark = pytest.mark.disaster
@@ -46,7 +47,7 @@ def config(folder: Path, model: Path, *overrides: str) -> RunConfig:
 
 
 def trained(folder: Path, model: Path, *overrides: str) -> tuple[list[dict[str, Any]], Path]:
-    run = train(config(folder, model, *overrides))
+    run = train(Run(config(folder, model, *overrides)))
     return RunFolder(run).metrics(), final_model(run)
 
 
@@ -92,7 +93,7 @@ def test_vllm_takes_a_checkpoint_of_a_tied_model_and_its_updates(folder: Path, m
     assert [row["training/rollout_logprobs_diff_mean"] < 1e-4 for row in rows] == [True, True]
     check_tie(last, tied=True)
     monkeypatch.setenv("TEPO_PATH", str(folder))
-    (result,) = measure(Request.of(config(folder, checkpoint, *words), trained=True), ["words:tokens120"])
+    (result,) = measure(Request.of(Run(config(folder, checkpoint, *words)), trained=True), ["words:tokens120"])
     assert result.scores["avg@2"] > 0
 
 

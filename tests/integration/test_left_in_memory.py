@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tepo.training.run import Run
 from tests.integration.commands import program
 from tests.unit.training.small import SMALL
 
@@ -47,7 +48,7 @@ def main(torchcodec: str, runs: list[list[str]]) -> None:
         sys.modules["torchcodec"] = types.ModuleType("torchcodec")
     sys.modules["torchcodec.decoders"] = decoders
     for words in runs:
-        train(compose(words))
+        train(Run(compose(words)))
         sys.stdout.write(f"{json.dumps(alive())}\n")
 
 

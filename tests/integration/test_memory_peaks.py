@@ -6,6 +6,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.policy.model.shapes import Shape
 from tepo.training.resources.memory import Gpus, memory
+from tepo.training.run import Run
 from tests.integration.commands import program, ranks
 
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
@@ -72,6 +73,6 @@ def predicted(case: dict[str, Any]) -> tuple[float, float]:
     model = [f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
     config = compose([*lengths, *model, *case["words"]])
     sharded = config.engine.kind == "deepspeed"
-    parts = memory(config, shape, Gpus(ranks=2) if sharded else Gpus())
+    parts = memory(Run(config, sizes=shape), Gpus(ranks=2) if sharded else Gpus())
     kept = parts.optimiser + (parts.weights if sharded else parts.host)
     return parts.gradients + parts.activations + parts.logits, kept

@@ -9,6 +9,7 @@ from tepo.common.files import file_digest
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.commands import tepo
 from tests.unit.training.small import interrupted, small
 
@@ -66,5 +67,5 @@ def test_a_run_does_not_go_on_from_a_part_of_its_checkpoint(tmp_path: Path, word
     progress["files"][name], progress["sha256"][name] = (folder / name).stat().st_size, file_digest(folder / name)
     write_progress(folder, progress)
     with pytest.raises(UserError, match="or some are missing" if words else "1 missing"):
-        train(config)
+        train(Run(config))
     assert not run.finished()

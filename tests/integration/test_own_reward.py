@@ -4,6 +4,7 @@ import pytest
 
 from tepo.common.paths import PACKAGE
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, assert_same_run, interrupted, lasting, small, weights
 
@@ -21,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_run_learns_what_its_own_reward_asks_for(tmp_path: Path, file: Path) -> None:
     words = (f"data.reward={file}", "train.steps=8", "train.learning_rate=5e-4", "data.benchmarks=[]")
-    rows = lasting(train(small(tmp_path, *words)))
+    rows = lasting(train(Run(small(tmp_path, *words))))
     assert all(row["critic/score/mean"] == pytest.approx(row["reward/own/mean"], abs=1e-6) for row in rows)
     assert all(row["reward/failed"] == 0 for row in rows)
     assert rows[-1]["response_length/mean"] < 0.7 * rows[0]["response_length/mean"]
@@ -32,9 +33,9 @@ def test_a_run_learns_what_its_own_reward_asks_for(tmp_path: Path, file: Path) -
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, file: Path, stale: int) -> None:
     mapping = f"data.reward={{correct: grader, own: {{file: {file}, weight: 0.3}}}}"
     words = (mapping, "objective=gdpo", "data.flip_rewards=0.2", f"train.staleness={stale}", "grader.workers=1")
-    whole = train(small(tmp_path / "whole", *words))
+    whole = train(Run(small(tmp_path / "whole", *words)))
     begun = interrupted(small(tmp_path / "parts", *words), 2)
-    again = train(small(tmp_path / "parts", *words, "grader.workers=2"))
+    again = train(Run(small(tmp_path / "parts", *words, "grader.workers=2")))
     assert again == begun.path
     assert_same_run(whole, again)
     assert all(row["rollout/flipped"] > 0 for row in lasting(whole))
@@ -44,15 +45,15 @@ def test_a_file_that_changed_since_the_run_began_makes_another_run(tmp_path: Pat
     word = f"data.reward={file}"
     begun = interrupted(small(tmp_path, word))
     file.write_text(LENGTH.replace("60", "50"))
-    assert train(small(tmp_path, word)) != begun.path
+    assert train(Run(small(tmp_path, word))) != begun.path
     file.write_text(LENGTH)
-    assert train(small(tmp_path, word)) == begun.path
+    assert train(Run(small(tmp_path, word))) == begun.path
 
 
 def test_explain_shows_the_reward_of_a_run_and_executes_nothing(tmp_path: Path, file: Path) -> None:
     mark = tmp_path / "executed"
     file.write_text(f"open({str(mark)!r}, 'w')\n" + LENGTH)
-    run = train(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1"))
+    run = train(Run(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1")))
     mark.unlink()  # it was, to train
     said = tepo("explain", run.name, cwd=tmp_path).stdout
     assert "own, weight 1: reward in" in said

@@ -26,6 +26,7 @@ from tepo.jobs.job import RunJob
 from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tepo_cli.main import main
 from tests.integration.commands import alone
 from tests.unit.training.small import few_problems, interrupted, small, write
@@ -157,9 +158,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         shutil.copytree(PACKAGE / "assets" / "laptop", base)
         words = ["train.steps=1", "objective=gspo", "objective.high=0.3", "data.benchmarks=[add3]", f"model={base}"]
         words += ["tracking.project=secret-project", "data=laptop", "data.prompt=raw"]
-        job = RunJob(small(folder / "runs", *words), evaluate=True, quiet=True)
+        job = RunJob(Run(small(folder / "runs", *words)), evaluate=True, quiet=True)
         job.measure(job.train() or ())
-    return job.run
+    return job.folder
 
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -303,7 +304,7 @@ def test_adapters_lie_in_their_folder_and_name_no_path(tmp_path: Path, hub: Hub)
     base = tmp_path / "secret-place" / "my-base"
     shutil.copytree(PACKAGE / "assets" / "laptop", base)
     words = ["train.steps=1", "model.lora_rank=2", f"model={base}", "data=laptop", "data.prompt=raw"]
-    files = files_of(RunFolder(train(small(tmp_path / "runs", *words))))
+    files = files_of(RunFolder(train(Run(small(tmp_path / "runs", *words)))))
     config = files["adapter/adapter_config.json"]
     assert isinstance(config, bytes)
     assert json.loads(config)["base_model_name_or_path"] == "my-base"
@@ -326,7 +327,7 @@ def test_functions_of_one_name_in_two_folders_are_two_files(tmp_path: Path) -> N
         write(tmp_path / folder / ("F.py" if folder == "c" else "f.py"), FUNCTION.format(name=name, factor=factor))
     row = "about: x\nlike: grpo_dapo\nfunctions: [a/f.py, b/f.py, c/F.py]\n"
     write(tmp_path / "own.yaml", row + "formula:\n  J: same(half(twice(min(w*A, 3*A))))\n")
-    run = RunFolder(train(small(tmp_path / "runs", "train.steps=1", f"objective={tmp_path}/own.yaml")))
+    run = RunFolder(train(Run(small(tmp_path / "runs", "train.steps=1", f"objective={tmp_path}/own.yaml"))))
     (tmp_path / "sent").mkdir()
     for name, content in files_of(run, [path.read_text() for path in tmp_path.glob("?/*.py")]).items():
         if name.endswith((".py", ".yaml")):

@@ -10,6 +10,7 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import Shape
 from tepo.training.resources.memory import Gpus
 from tepo.training.resources.node import PROCESS, node_memory
+from tepo.training.run import Run
 from tests.integration.commands import ranks
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
@@ -76,7 +77,7 @@ def test_a_checkpoint_takes_the_main_memory_that_is_planned(said: list[dict]) ->
     """Each rank copies its part of weights and moments, and no rank all of the weights; but for a tensor on its way."""
     config = compose(["engine=deepspeed", "engine.zero_stage=3"])
     shape = Shape(*[SIZES[name] for name in NAMES], 128, SIZES["vocab_size"], tied=True)
-    planned = node_memory(config, shape, Gpus(2, 2)) / 2 - PROCESS
+    planned = node_memory(Run(config, sizes=shape), Gpus(2, 2)) / 2 - PROCESS
     assert planned == pytest.approx(said[0]["bytes"] * 3 / 2, rel=0.01)
     for one in said:
         assert planned * 0.8 < one["saving"] < planned + 2 * one["largest"], one

@@ -7,10 +7,11 @@ import pytest
 
 from tepo.launch.local import command
 from tepo.store.run_folder import RunFolder
-from tepo.store.run_id import DIGEST
+from tepo.store.run_id import DIGEST, identity
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.commands import python, tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
 from tests.unit.training.small import SMALL, small, write
@@ -42,12 +43,12 @@ def trained(folder: Path, sampler: str) -> list[Unit]:
     ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=words)
     for unit in units:
         if not unit.row.base:
-            source = train(small(folder / "trained", *unit.overrides, "sampler=torch"))
+            source = train(Run(small(folder / "trained", *unit.overrides, "sampler=torch")))
             shutil.copytree(source, unit.folder, dirs_exist_ok=True)
             (unit.folder / "config.json").unlink()
             made = {**unit.in_store.manifest(), "id": unit.id, DIGEST: None}
             unit.in_store.manifest_file.write_text(json.dumps(made))
-            unit.in_store.create(unit.config)
+            unit.in_store.create(unit.config, identity(unit.config))
     return units
 
 

@@ -17,6 +17,7 @@ from tepo.launch.sbatch import SlurmOptions, job_script
 from tepo.launch.slurm_job import SlurmJob
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.integration.test_decoys import User
@@ -94,7 +95,7 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     assert kept == (tmp_path / "functions" / "erf.py").read_text()
     assert len(own.metrics()) == 10
     assert (good.path / "log.txt").exists()
-    whole = train(small(tmp_path / "whole", *words, "objective=grpo_dapo"))
+    whole = train(Run(small(tmp_path / "whole", *words, "objective=grpo_dapo")))
     assert lasting(good.path) == lasting(whole)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.commands import OwnSignal, python, started, tepo
 from tests.unit.training.small import SMALL, assert_same_run, few_problems, small
 
@@ -146,8 +147,8 @@ def test_one_that_fails_changes_nothing(
 
         monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", tmp_path / "taken" / "trackio")
     with caplog.at_level(logging.WARNING):
-        folder = train(config)
-    assert_same_run(folder, train(small(tmp_path / "others")))
+        folder = train(Run(config))
+    assert_same_run(folder, train(Run(small(tmp_path / "others"))))
     assert [one.message.partition(":")[0] for one in caplog.records if one.name.startswith("tepo")] == [
         f"{name} fails and gets no more of this run"
     ]

@@ -13,6 +13,7 @@ import torch
 from perf.ratios import machine
 from tepo.config.compose import compose
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import SMALL, lasting, weights
 
 FILE = Path(__file__).with_name("runs.json")
@@ -38,7 +39,7 @@ def trained_hashes(name: str, store: Path) -> dict[str, str]:
     """Train a run in a store and hash what it ends with."""
     torch.set_num_threads(1)
     config = compose([*SMALL, *reference_runs()[name], f"store={store}"])
-    folder = train(config)
+    folder = train(Run(config))
     values = json.dumps(lasting(folder), sort_keys=True).encode()
     bits = sha256()
     for tensor, content in sorted(weights(folder).items()):

@@ -1,7 +1,9 @@
 """YAML files that know their lines."""
 
+import copy
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,13 @@ def load(path: Path) -> Document:
         raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    root, data = _parsed(path, text)
+    return Document(path, copy.deepcopy(data), root)
+
+
+@lru_cache(maxsize=512)
+def _parsed(path: Path, text: str) -> tuple[Any, dict[str, Any]]:
+    """Nodes and values of a file. Kept: what a command reads, its parts read again, and a study has hundreds."""
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -148,4 +157,4 @@ def load(path: Path) -> Document:
         raise UserError(f"not valid YAML: {problem}", where=where, fix=fix) from None
     if not isinstance(data, dict):
         raise UserError("the file must hold a mapping of keys to values", where=str(path))
-    return Document(path, data, root)
+    return root, data

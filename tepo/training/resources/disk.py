@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tepo.config.run_config import RunConfig
-from tepo.policy.model.shapes import Shape, number_bytes, shape_of
+from tepo.policy.model.shapes import number_bytes
 from tepo.training.engine.backends.torch import MOMENTS_8BIT
+from tepo.training.run import Run
 
 BETWEEN, WRITES = 600.0, 10  # seconds without a checkpoint at least, and times what the last one took to be written
 ROOM = 0.5  # of the main memory that is free, for the copies of all ranks of a machine
@@ -37,15 +37,13 @@ class RunDisk:
         return self.checkpoints * self.checkpoint
 
 
-def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
-    """Disk space of one run, from the sizes of its model; shape: where the caller has it. Raises UserError for a model
-    of unknown shape."""
-    model, engine = config.model, config.engine
-    shape = shape or shape_of(model.path)
+def run_disk(run: Run) -> RunDisk:
+    """Disk space of one run, from the sizes of its model. Raises UserError for a model of unknown shape."""
+    model, engine, shape = run.config.model, run.config.engine, run.shape
     adapters = float(shape.adapter_parameters(model.lora_rank))
     trained, size = adapters or float(shape.parameters), number_bytes(model.dtype)
     moments = MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8
     masters = 4 * (size == 2 or (engine.kind == "torch" and bool(engine.offload)))
     # peft's adapters lie beside the merged model, and stay
-    checkpoints = 3 + config.train.keep_best  # the newest two, the best one, and one that is being written
+    checkpoints = 3 + run.config.train.keep_best  # the newest two, the best one, and one that is being written
     return RunDisk(size * (shape.parameters + adapters), (moments + masters) * trained, checkpoints)

@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from tepo.config.run_config import RunConfig, chosen
-from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
+from tepo.config.run_config import chosen
+from tepo.policy.model.shapes import KNOWN, number_bytes
 from tepo.problems.benchmarks import load_benchmark
-from tepo.sampling.backends import longest_sequence, sampler_backend
-from tepo.training.engine.backends import shares_weights
+from tepo.sampling.backends import longest_sequence
 from tepo.training.resources.disk import ROOM, interval, run_disk
 from tepo.training.resources.gpu_cards import H100, H200, Card
 from tepo.training.resources.memory import Gpus, Memory
+from tepo.training.run import Run
 
 FACTOR = 1.5  # that seconds are meant to be right to
 # assumed of the problems and the model
@@ -80,15 +80,16 @@ class StepTime:
         return self.total - (0.0 if self.beside else self.rollout) + 2 * self.write
 
 
-def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> StepTime:
-    """Seconds of a step of a configuration that leaves nothing open; of a card whose figures are not known, as on an
-    H100. Sampling servers are taken to be as many GPUs again."""
+def step_time(run: Run, gpus: Gpus, memory: Memory) -> StepTime:
+    """Seconds of a step of a run that leaves nothing open; of a card whose figures are not known, as on an H100.
+    Sampling servers are taken to be as many GPUs again."""
+    config, shape = run.config, run.shape
     train, ranks, card = config.train, gpus.ranks, gpus.card or H100
     mean, size = RESPONSE_SHARE * train.max_new_tokens, number_bytes(config.model.dtype)
     engines = max(1, ranks // chosen(config.sampler.tensor_parallel))
     draws = config.sampler.margin * train.prompts_per_step * train.samples_per_prompt / KEPT_SHARE
     rollout = (1 + TAIL) * decoding(
-        config, shape, card, memory.cache, chosen(config.sampler.max_rows), draws / engines, mean, train.max_new_tokens
+        run, card, memory.cache, chosen(config.sampler.max_rows), draws / engines, mean, train.max_new_tokens
     )
     # every rank that has sequences of a group reads its prompt
     tokens = train.prompts_per_step * (train.samples_per_prompt * mean + min(train.samples_per_prompt, ranks) * PROMPT)
@@ -117,50 +118,50 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     reductions, offload = sent * (1 / card.nvlink + between) / NETWORK, 0.0
     if config.engine.offload:  # masters and moments read and written, the gradient read; both cross
         offload = count * trained / ranks * ((28 * MOVED + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK)
-    remote = sampler_backend(config.sampler.kind).remote
-    rest = 0.0 if shares_weights(config) else WAKE + SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
+    remote = run.sampler.remote
+    rest = 0.0 if run.shares_weights else WAKE + SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
     if remote:  # files of all weights, written and read
         rest = 2 * size * shape.parameters / DISK
     beside = train.staleness > 0 and remote
     scoring = forward * (1 + memory.reference / (size * shape.parameters))  # by frozen ones too
     time = StepTime(rollout, scoring, updates, reductions, offload, rest, beside)
-    wait, write = checkpoint_time(config, shape, gpus, memory)
+    wait, write = checkpoint_time(run, gpus, memory)
     gap = interval(write) if train.checkpoint_every is None else train.checkpoint_every * time.total
     share = min(time.total / gap, 1.0) * (wait + max(write - gap, 0.0))
     return replace(time, checkpoints=share, write=write)
 
 
-def checkpoint_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> tuple[float, float]:
+def checkpoint_time(run: Run, gpus: Gpus, memory: Memory) -> tuple[float, float]:
     """Seconds that the training waits for a checkpoint, and that it takes until this is there. A copy is written beside
     the training, where the share of main memory that copies may take holds it."""
-    size = run_disk(config, shape).checkpoint * gpus.node_ranks / gpus.ranks
+    size = run_disk(run).checkpoint * gpus.node_ranks / gpus.ranks
     copied = size <= ROOM * (gpus.host - memory.host)
     return (size / gpus.node_ranks / LINK if copied else size / DISK), size / DISK
 
 
-def measuring_time(config: RunConfig, shape: Shape, gpus: Gpus) -> float:
+def measuring_time(run: Run, gpus: Gpus) -> float:
     """Seconds of measuring a run on its benchmarks, which the GPUs of a node share; responses are as in training."""
+    config = run.config
     benchmarks = [load_benchmark(name) for name in config.data.benchmarks]
     engines = max(1, gpus.node_ranks // chosen(config.sampler.tensor_parallel))
     count = sum(benchmark.count * benchmark.samples for benchmark in benchmarks) / engines
     limit = max((benchmark.max_new_tokens for benchmark in benchmarks), default=0)
     mean = min(RESPONSE_SHARE * config.train.max_new_tokens, limit)
-    start = 0.0 if sampler_backend(config.sampler.kind).shares_weights else START
-    return start + (decoding(config, shape, gpus.card or H100, None, ROWS, count, mean, limit) if count else 0.0)
+    start = 0.0 if run.sampler.shares_weights else START
+    return start + (decoding(run, gpus.card or H100, None, ROWS, count, mean, limit) if count else 0.0)
 
 
-def decoding(
-    config: RunConfig, shape: Shape, card: Card, cache: float | None, rows: int, count: float, mean: float, limit: int
-) -> float:
+def decoding(run: Run, card: Card, cache: float | None, rows: int, count: float, mean: float, limit: int) -> float:
     """Seconds in which an engine draws so many responses: its longest response, and before that begins what does not
     run beside it; each step takes all weights and the cache of every row, and the host's time. cache: bytes of a GPU
     for it, None where it has the GPU for itself; rows: at most."""
+    config, shape = run.config, run.shape
     tensor, size = chosen(config.sampler.tensor_parallel), number_bytes(config.model.dtype)
     weights, token = size * shape.parameters / tensor, size * shape.cut_cache_numbers(tensor)
     cache = max(LEFT * card.bytes - weights, 0.0) if cache is None else cache
     row_tokens = PROMPT + mean * math.exp(SPREAD**2) / 2  # tokens of a row, over its time
     longest = _longest(count, mean, limit)
-    if sampler_backend(config.sampler.kind).full_rows:  # batches that run to their end
+    if run.sampler.full_rows:  # batches that run to their end
         rows = max(1, min(rows, int(cache / token / longest_sequence(config))))
         longest = _longest(min(count, rows), mean, limit)
         steps = math.ceil(count / rows) * longest
@@ -175,7 +176,7 @@ def decoding(
     decoded = max(reading, tokens * computing) + tokens * crossing
     decoded += steps * 2 * shape.layers * ALL_REDUCE if tensor > 1 else 0.0
     host = steps * STEP + tokens * ROW
-    decoded = decoded + steps * TOKEN if sampler_backend(config.sampler.kind).full_rows else max(decoded, host)
+    decoded = decoded + steps * TOKEN if run.sampler.full_rows else max(decoded, host)
     return decoded + prompts * (computing + crossing)
 
 

@@ -9,16 +9,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tepo.common.errors import UserError
-from tepo.config.run_config import RunConfig
-from tepo.policy.model.shapes import Shape, number_bytes
-from tepo.sampling.backends import RESERVE, Room, SamplerMemory, longest_sequence, sampler_backend
-from tepo.training.engine.backends import engine_backend
+from tepo.policy.model.shapes import number_bytes
+from tepo.sampling.backends import RESERVE, Room, SamplerMemory, longest_sequence
 from tepo.training.resources.estimate import step_time
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import CONTEXT, Gpus, Memory, memory, sequence_bytes
+from tepo.training.run import Run
 
 USUAL = {"sampler.tensor_parallel": 1, "engine.micro_batch_tokens": 16384, "engine.zero_stage": 2}  # without a GPU
 LAYOUT = (*USUAL, "model.gradient_checkpointing", "engine.offload")  # what of it decides whether a run fits
@@ -36,53 +34,52 @@ _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.
 class _Trial:
     """A layout. lacks: bytes that are missing for it; seconds: of a step."""
 
-    config: RunConfig
+    run: Run
     why: dict[str, str]
     lacks: float
     seconds: float
     weighed: float
 
 
-def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen
-    and why. Where no layout fits, the one that lacks least. reference: the objective keeps a copy of the first
-    policy."""
-    if config.engine.offload is not None:
-        best = _best(config, shape, gpus, reference)
-        return best.config, best.why
+def fill(run: Run, gpus: Gpus) -> tuple[Run, dict[str, str]]:
+    """The run with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen and why.
+    Where no layout fits, the one that lacks least."""
+    if run.config.engine.offload is not None:
+        best = _best(run, gpus)
+        return best.run, best.why
     # only where nothing fits without it: what it saves is counted, and what it costs a run assumed
-    plain, why = _best(_with(config, "engine.offload", False), shape, gpus, reference), "no GPU"
+    plain, why = _best(run.having("engine.offload", False), gpus), "no GPU"
     if gpus.bytes:
         why = f"{'no layout' if plain.lacks else 'a layout'} fits without"
     if plain.lacks:
-        moved = _best(_with(config, "engine.offload", True), shape, gpus, reference)
+        moved = _best(run.having("engine.offload", True), gpus)
         if moved.lacks < plain.lacks:
-            return moved.config, {"engine.offload": f"true: {why}", **moved.why}
-    return plain.config, {"engine.offload": f"false: {why}", **plain.why}
+            return moved.run, {"engine.offload": f"true: {why}", **moved.why}
+    return plain.run, {"engine.offload": f"false: {why}", **plain.why}
 
 
-def _best(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> _Trial:
+def _best(run: Run, gpus: Gpus) -> _Trial:
     """What `fill` chooses where it is said whether the optimiser is offloaded."""
-    choices = {key: values for key, values in _choices(config, gpus).items() if get(config, key) is None}
+    choices = {key: values for key, values in _choices(run, gpus).items() if run.get(key) is None}
     tried: dict[tuple[int, ...], _Trial] = {}
     for values in itertools.product(*choices.values()):
-        trial = config
+        trial = run
         for key, value in zip(choices, values, strict=True):
-            trial = _with(trial, key, value)
-        trial, why = _rows_and_recomputation(trial, shape, gpus, reference)
+            trial = trial.having(key, value)
+        trial, why = _rows_and_recomputation(trial, gpus)
         if not gpus.bytes:
             return _Trial(trial, why, 0.0, 0.0, 0.0)
         if not _allowed(trial, gpus.ranks):
             continue
-        needed = memory(trial, shape, gpus, reference=reference)
-        seconds = step_time(trial, shape, gpus, needed).total
+        needed = memory(trial, gpus)
+        seconds = step_time(trial, gpus, needed).total
         others = sum(USUAL[key] != value for key, value in zip(choices, values, strict=True))
-        lacks = sum(max(bytes, 0.0) for bytes, _ in lacking(trial, shape, gpus, needed))
+        lacks = sum(max(bytes, 0.0) for bytes, _ in lacking(trial, gpus, needed))
         tried[values] = _Trial(trial, why, lacks, seconds, seconds * (1 + _WORTH * others))
     if not tried:  # settings that cannot be, whatever the layout: who checks them says why
         for key in choices:
-            config = _with(config, key, USUAL[key])
-        return _Trial(*_rows_and_recomputation(config, shape, gpus, reference), math.inf, 0.0, 0.0)
+            run = run.having(key, USUAL[key])
+        return _Trial(*_rows_and_recomputation(run, gpus), math.inf, 0.0, 0.0)
     best = min(tried, key=lambda values: (tried[values].lacks, tried[values].weighed))
     reasons = {
         key: _reason(tried, best, place) for place, (key, values) in enumerate(choices.items()) if len(values) > 1
@@ -90,30 +87,29 @@ def _best(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> _Tria
     return replace(tried[best], why={**reasons, **tried[best].why})
 
 
-def is_open(config: RunConfig) -> bool:
-    """True where a configuration leaves a part of its layout open."""
-    return any(get(config, key) is None for key in (*LAYOUT, "sampler.max_rows"))
+def is_open(run: Run) -> bool:
+    """True where a run leaves a part of its layout open."""
+    return any(run.get(key) is None for key in (*LAYOUT, "sampler.max_rows"))
 
 
-def _choices(config: RunConfig, gpus: Gpus) -> dict[str, Sequence[int]]:
+def _choices(run: Run, gpus: Gpus) -> dict[str, Sequence[int]]:
     """Values of each setting that a closed form chooses, the usual first. One GPU has nothing to cut but what is
     offloaded to main memory."""
     choices: dict[str, Sequence[int]] = {key: (value,) for key, value in USUAL.items()}
     if gpus.bytes:
-        usual, longest = USUAL["engine.micro_batch_tokens"], longest_sequence(config)
+        usual, longest = USUAL["engine.micro_batch_tokens"], longest_sequence(run.config)
         choices["engine.micro_batch_tokens"] = tuple(
             dict.fromkeys((usual, max(longest, usual // 2), 2 * usual, longest))
         )
         choices["sampler.tensor_parallel"] = tuple(size for size in _TENSOR_PARALLEL if gpus.node_ranks % size == 0)
-        if engine_backend(config.engine.kind).several_ranks and (gpus.ranks > 1 or config.engine.offload):
+        if run.engine.several_ranks and (gpus.ranks > 1 or run.config.engine.offload):
             choices["engine.zero_stage"] = _ZERO_STAGES
     return choices
 
 
-def _allowed(config: RunConfig, ranks: int) -> bool:
+def _allowed(run: Run, ranks: int) -> bool:
     try:
-        engine_backend(config.engine.kind).check_settings(config, ranks)
-        sampler_backend(config.sampler.kind).check_settings(config, ranks)
+        run.check_ranks(ranks)
     except UserError:
         return False
     return True
@@ -134,7 +130,7 @@ def _reason(tried: Mapping[tuple[int, ...], _Trial], best: tuple[int, ...], plac
     return "; ".join(filter(None, (f"{best[place]}: {summary}", ", ".join(others))))
 
 
-def lacking(config: RunConfig, shape: Shape, gpus: Gpus, found: Memory) -> Iterator[tuple[float, str]]:
+def lacking(run: Run, gpus: Gpus, found: Memory) -> Iterator[tuple[float, str]]:
     """Bytes that each part of a run lacks on its GPUs (negative: are left), with the sentence that says it."""
     of, free_bytes = f"of {gpus.bytes / GIB:.0f}", gpus.bytes - gpus.taken - RESERVE
     sampling, host = max(found.sampling, found.syncing), max(found.host, found.load_host)
@@ -142,57 +138,44 @@ def lacking(config: RunConfig, shape: Shape, gpus: Gpus, found: Memory) -> Itera
     yield sampling - free_bytes, f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
     yield found.loading - free_bytes, f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None:
-        weights = number_bytes(config.model.dtype) * shape.parameters / (config.sampler.tensor_parallel or 1)
+        weights = (
+            number_bytes(run.config.model.dtype) * run.shape.parameters / (run.config.sampler.tensor_parallel or 1)
+        )
         room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
-        lacks = sequence_bytes(config, shape) - found.cache
+        lacks = sequence_bytes(run) - found.cache
         yield lacks, f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
     yield host - gpus.host, f"main memory of a node: {host / GIB:.0f} GiB of {gpus.host / GIB:.0f}"
 
 
-def _rows_and_recomputation(
-    config: RunConfig, shape: Shape, gpus: Gpus, reference: bool
-) -> tuple[RunConfig, dict[str, str]]:
+def _rows_and_recomputation(run: Run, gpus: Gpus) -> tuple[Run, dict[str, str]]:
     """Both by memory, where they are open, and why."""
     why: dict[str, str] = {}
-    if config.sampler.max_rows is None:
+    if run.config.sampler.max_rows is None:
 
-        def look(trial: RunConfig) -> tuple[float | None, float]:
-            footprint = memory(_with(trial, "model.gradient_checkpointing", True), shape, gpus, reference=reference)
+        def look(trial: Run) -> tuple[float | None, float]:
+            footprint = memory(trial.having("model.gradient_checkpointing", True), gpus)
             return footprint.cache, max(footprint.sampling, footprint.syncing)
 
-        config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
-    if config.model.gradient_checkpointing is None:
-        plain, reason = _with(config, "model.gradient_checkpointing", False), "false: no GPU"
+        run, why["sampler.max_rows"] = _rows(run, gpus, look)
+    if run.config.model.gradient_checkpointing is None:
+        plain, reason = run.having("model.gradient_checkpointing", False), "false: no GPU"
         if gpus.bytes:  # only where the updates do not fit without it for sure
-            room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
+            room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, gpus).updating
             fits = without <= room
             reason = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
-            plain = plain if fits else _with(config, "model.gradient_checkpointing", True)
-        config, why["model.gradient_checkpointing"] = plain, reason
-    return config, why
+            plain = plain if fits else run.having("model.gradient_checkpointing", True)
+        run, why["model.gradient_checkpointing"] = plain, reason
+    return run, why
 
 
-def get(config: RunConfig, key: str) -> Any:
-    """The value of `section.setting`."""
-    section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name)
-
-
-def _with(config: RunConfig, key: str, value: Any) -> RunConfig:
-    section, _, name = key.partition(".")
-    return replace(config, **{section: replace(getattr(config, section), **{name: value})})
-
-
-def _rows(
-    config: RunConfig, shape: Shape, gpus: Gpus, look: Callable[[RunConfig], tuple[float | None, float]]
-) -> tuple[RunConfig, str]:
-    """The most rows that the cache has room for. look: bytes of the cache and of all while a configuration samples."""
+def _rows(run: Run, gpus: Gpus, look: Callable[[Run], tuple[float | None, float]]) -> tuple[Run, str]:
+    """The most rows that the cache has room for. look: bytes of the cache and of all while a run samples."""
     if not gpus.bytes:
-        return _with(config, "sampler.max_rows", _ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
-    full_rows = sampler_backend(config.sampler.kind).full_rows  # it takes no more of them than fit
-    each = sequence_bytes(config, shape) / _UNDER_WAY
+        return run.having("sampler.max_rows", _ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
+    full_rows = run.sampler.full_rows  # it takes no more of them than fit
+    each = sequence_bytes(run) / _UNDER_WAY
     for rows in (_ROWS_IN_FULL, *_ROWS) if full_rows else _ROWS:
-        trial = _with(config, "sampler.max_rows", rows)
+        trial = run.having("sampler.max_rows", rows)
         cache, peak = look(trial)
         if cache is None:
             return trial, f"{rows}: the sampler has GPUs of its own"
@@ -205,43 +188,43 @@ def _rows(
     return trial, f"{rows}: {room}" + (", and no graph holds more" if rows == _ROWS[0] else "")
 
 
-def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False) -> RunConfig:
-    """The configuration, which leaves no layout open, with the share of a GPU that the plan leaves to the sampler,
+def with_share(run: Run, gpus: Gpus) -> Run:
+    """The run, which leaves no layout open, with the share of a GPU that the plan leaves to the sampler,
     where none is given.
 
     Raises UserError where that does not hold the weights and a sequence of full length.
     """
-    footprint = memory(config, shape, gpus, reference=reference)
-    return _given(config, shape, gpus, SamplerMemory(footprint.sampler, footprint.cache))
+    footprint = memory(run, gpus)
+    return _given(run, gpus, SamplerMemory(footprint.sampler, footprint.cache))
 
 
-def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
+def with_all(run: Run, gpus: Gpus) -> Run:
     """The same for a sampler that has one GPU for itself, as when a finished run is measured. Its rows are chosen where
     they are open; on a CPU nothing else."""
-    config = _with(config, "sampler.tensor_parallel", 1)
+    run = run.having("sampler.tensor_parallel", 1)
     room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
 
-    def look(trial: RunConfig) -> tuple[float | None, float]:
-        sampler_memory = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
+    def look(trial: Run) -> tuple[float | None, float]:
+        sampler_memory = trial.sampler.memory(trial.config, trial.shape, room)
         return sampler_memory.cache, sampler_memory.total + CONTEXT
 
-    if config.sampler.max_rows is None:
-        config, _ = _rows(config, shape, gpus, look)
+    if run.config.sampler.max_rows is None:
+        run, _ = _rows(run, gpus, look)
     if not gpus.bytes:
-        return config
-    return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
+        return run
+    return _given(run, gpus, run.sampler.memory(run.config, run.shape, room))
 
 
-def _given(config: RunConfig, shape: Shape, gpus: Gpus, sampler: SamplerMemory) -> RunConfig:
-    if config.sampler.memory_fraction is not None:
-        return config
-    if sampler.cache is not None and sampler.cache < sequence_bytes(config, shape):
+def _given(run: Run, gpus: Gpus, sampler: SamplerMemory) -> Run:
+    if run.config.sampler.memory_fraction is not None:
+        return run
+    if sampler.cache is not None and sampler.cache < sequence_bytes(run):
         what = f"{sampler.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
         what += " the weights, its own work and the cache of one sequence"
         fix = _PLAN
         if gpus.taken:
             what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
             fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
-        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
+        raise UserError(what, where=f"sampler={run.config.sampler.kind}", fix=fix)
     share = int(1000 * sampler.total / gpus.bytes) / 1000
-    return _with(config, "sampler.memory_fraction", share)
+    return run.having("sampler.memory_fraction", share)

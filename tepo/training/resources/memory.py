@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.logprobs.tile_budget import BUDGET, tile_budget
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
-from tepo.sampling.backends import Room, longest_sequence, sampler_backend
-from tepo.training.engine.backends import engine_backend, shares_weights
+from tepo.sampling.backends import Room, longest_sequence
 from tepo.training.resources.gpu_cards import GIB, Card
+from tepo.training.run import Run
 
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA and its libraries
@@ -110,21 +110,21 @@ class Memory:
         return max(self.loading, self.sampling, self.syncing, self.updating)
 
 
-def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
-    """The memory of each GPU in a run that leaves nothing open. reference: the objective keeps a copy of the first
-    policy."""
+def memory(run: Run, gpus: Gpus = Gpus()) -> Memory:
+    """The memory of each GPU in a run that leaves nothing open."""
+    config, shape, reference = run.config, run.shape, run.needs.initial_policy
     size = number_bytes(config.model.dtype)
-    engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
+    engine = run.engine.memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size, tile_budget(gpus.bytes))
-    lora, shared = config.model.lora_rank > 0, shares_weights(config)
+    lora, shared = config.model.lora_rank > 0, run.shares_weights
     frozen_bytes = size * shape.parameters * (reference and not lora)
     if config.model.teacher:
         frozen_bytes += size * shape_of(config.model.teacher).parameters
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
-    remote, context = sampler_backend(config.sampler.kind).remote, CONTEXT + COMMUNICATORS * (gpus.ranks > 1)
-    earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
+    context = CONTEXT + COMMUNICATORS * (gpus.ranks > 1)
+    earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and run.sampler.remote and not lora)
     room = Room(gpus.bytes, engine.weights + frozen_bytes + engine.optimiser + merged + context + gpus.taken, shared)
-    sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
+    sampler = run.sampler.memory(config, shape, room)
     return Memory(
         weights=engine.weights,
         reference=frozen_bytes,
@@ -145,10 +145,10 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     )
 
 
-def sequence_bytes(config: RunConfig, shape: Shape) -> int:
+def sequence_bytes(run: Run) -> int:
     """Keys and values of one prompt and response of full length, on each GPU of an engine."""
-    numbers = shape.cut_cache_numbers(chosen(config.sampler.tensor_parallel))
-    return number_bytes(config.model.dtype) * numbers * longest_sequence(config)
+    numbers = run.shape.cut_cache_numbers(chosen(run.config.sampler.tensor_parallel))
+    return number_bytes(run.config.model.dtype) * numbers * longest_sequence(run.config)
 
 
 def layer_bytes(shape: Shape, size: int) -> int:

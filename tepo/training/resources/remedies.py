@@ -6,36 +6,31 @@ from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
-from tepo.policy.model.shapes import Shape
 from tepo.sampling.backends import sampler_backend, sampler_kinds
-from tepo.training.engine.backends import engine_backend
-from tepo.training.resources.layout import LAYOUT, fill, get, lacking
+from tepo.training.resources.layout import LAYOUT, fill, lacking
 from tepo.training.resources.memory import Gpus, memory
+from tepo.training.run import Run
 
 NONE = "take more or larger GPUs, or train adapters (engine=torch model.lora_rank=32)"  # where no override helps
 
 
-def obstacle(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> str:
+def obstacle(run: Run, gpus: Gpus) -> str:
     """What stands against a run that leaves nothing open, ranks and settings first; empty where it fits."""
     try:
-        engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
-        sampler_backend(config.sampler.kind).check_settings(config, gpus.ranks)
+        run.check_ranks(gpus.ranks)
     except UserError as error:
         return error.what
-    needed = memory(config, shape, gpus, reference=reference)
-    return next((sentence for lacks, sentence in lacking(config, shape, gpus, needed) if lacks > 0), "")
+    return next((sentence for lacks, sentence in lacking(run, gpus, memory(run, gpus)) if lacks > 0), "")
 
 
-def changes(
-    config: RunConfig, shape: Shape, gpus: Callable[[RunConfig], Gpus], reference: bool
-) -> tuple[str, ...] | None:
+def changes(run: Run, gpus: Callable[[Run], Gpus]) -> tuple[str, ...] | None:
     """The first set of overrides under which the run fits, the layout as it is then chosen; None where there is none.
-    gpus: those of a configuration, as another engine may take more of them."""
-    for words in _remedies(config):
-        other = changed(config, words)
-        other, _ = fill(other, shape, gpus(other), reference)
-        if not obstacle(other, shape, gpus(other), reference):
-            return _as_chosen(words, config, other)
+    gpus: those of a run, as another engine may take more of them."""
+    for words in _remedies(run):
+        other = Run(changed(run.config, words), run, run.sizes)
+        other, _ = fill(other, gpus(other))
+        if not obstacle(other, gpus(other)):
+            return _as_chosen(words, run, other)
     return None
 
 
@@ -53,32 +48,32 @@ def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:
     return config
 
 
-def _remedies(config: RunConfig) -> Iterator[tuple[str, ...]]:
+def _remedies(run: Run) -> Iterator[tuple[str, ...]]:
     """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
     at last a sampler on other GPUs."""
     # another layout than the one that is given first: it changes no result
-    open_layout = " ".join(f"{key}=null" for key in LAYOUT if get(config, key) is not None)
+    open_layout = " ".join(f"{key}=null" for key in LAYOUT if run.get(key) is not None)
     sets: list[tuple[str, ...]] = [()]  # in the order of binary numbers whose last digit is the first remedy
-    for remedy in filter(None, [open_layout, *engine_backend(config.engine.kind).remedies(config)]):
+    for remedy in filter(None, [open_layout, *run.engine.remedies(run.config)]):
         sets += [(*words, *remedy.split()) for words in sets]
     for words in sets:
         if words:
             yield words
-        for remedy in sampler_backend(config.sampler.kind).remedies(config):
+        for remedy in run.sampler.remedies(run.config):
             yield (*words, *remedy.split())
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
 
 
-def _as_chosen(words: Sequence[str], original: RunConfig, config: RunConfig) -> tuple[str, ...]:
-    """The overrides with what `config` has where they leave the layout open, without what was asked anyway."""
+def _as_chosen(words: Sequence[str], original: Run, filled: Run) -> tuple[str, ...]:
+    """The overrides with what `filled` has where they leave the layout open, without what was asked anyway."""
     chosen = []
     for word in words:
         key, _, value = word.partition("=")
         if key in LAYOUT and value == "null":
-            if get(config, key) != get(original, key):
-                chosen.append(f"{key}={str(get(config, key)).lower()}")
+            if filled.get(key) != original.get(key):
+                chosen.append(f"{key}={str(filled.get(key)).lower()}")
         else:
             chosen.append(word)
     return tuple(chosen)

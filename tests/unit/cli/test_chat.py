@@ -11,6 +11,7 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams, response_texts
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tepo_cli.conversation import Conversation
 from tepo_cli.main import app
 from tests.integration.commands import Terminal
@@ -36,7 +37,7 @@ def greedy(model: str, prompt: str, limit: int = 40) -> str:
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Trained with a prompt of its own around each problem."""
     words = ("data.prompt='0+{problem}'", "model.wrap=raw", "train.steps=1")
-    return RunFolder(train(small(tmp_path_factory.mktemp("runs"), *words)))
+    return RunFolder(train(Run(small(tmp_path_factory.mktemp("runs"), *words))))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.studies.sweep import axes_of, seeds_of, values_of
 from tepo.training.preflight import check_settings
+from tepo.training.run import Run
 from tepo_cli.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -116,7 +117,7 @@ def test_numbers_that_nobody_means_are_refused_before_anything_starts(
 def test_more_responses_a_step_than_a_machine_holds_are_refused() -> None:
     config = compose(["train.prompts_per_step=100000", "train.samples_per_prompt=100000"])
     with pytest.raises(UserError, match="10,000,000,000 responses a step"):
-        check_settings(config)
+        check_settings(Run(config))
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(-9, 9))

@@ -154,7 +154,7 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
     shutil.rmtree(run)
     for name in ("0123456789ab", "0199999999ab"):
         folder = RunFolder(tmp_path / name)
-        folder.create(compose([f"store={tmp_path}"]))
+        folder.create(compose([f"store={tmp_path}"]), {})
         folder.mark("running")
     refused("01", "2 runs begin with '01'")
     refused("0123", "0123456789ab")  # found, and it has no checkpoint

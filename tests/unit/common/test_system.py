@@ -13,6 +13,7 @@ from tepo.common.errors import UserError
 from tepo.common.system import described, unsupported
 from tepo.config.compose import compose
 from tepo.training.preflight import check_machine
+from tepo.training.run import Run
 from tepo_cli.commands.doctor import doctor
 
 
@@ -30,7 +31,7 @@ def test_doctor_says_it_in_a_line_and_nothing_trains(
     assert line.startswith("tepo needs Linux, and this is ")
     assert said in line
     with pytest.raises(UserError, match="tepo needs Linux"):
-        check_machine(compose(), tmp_path)
+        check_machine(Run(compose([f"store={tmp_path}"])))
 
 
 def test_on_windows_nothing_else_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

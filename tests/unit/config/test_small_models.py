@@ -23,6 +23,7 @@ from tepo.sampling.stop_tokens import stop_tokens_of
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.own_model import TURN, make_tokenizer, save_family, teach, word_problems
 from tests.unit.sampling.tiny import tiny_model
 from tests.unit.training.small import small
@@ -153,7 +154,7 @@ def test_a_base_that_is_asked_by_its_template_stops_where_its_turn_ends(tmp_path
     assert stop_tokens_of(str(tmp_path / "base")) == [tokenizer.eos_token_id]
 
     words = (f"model={tmp_path / 'base'}", f"data={tmp_path / 'words.jsonl'}", "train.max_new_tokens=60")
-    run = RunFolder(train(small(tmp_path / "runs", *words, "train.steps=1")))
+    run = RunFolder(train(Run(small(tmp_path / "runs", *words, "train.steps=1"))))
     kept = json.loads(run.prompt_file.read_text())
     assert kept["stop"] == [tokenizer.convert_tokens_to_ids(TURN[1])]
     (row,) = run.metrics()

@@ -14,6 +14,7 @@ from tepo.config.compose import compose
 from tepo.launch.local import command
 from tepo.studies.plan import make_plan
 from tepo.studies.study import parse_study
+from tepo.training.run import Run
 from tepo_cli.cli_options import compose_run
 from tepo_cli.main import app
 from tepo_cli.train_run import compose_one
@@ -163,4 +164,4 @@ def test_what_a_study_types_for_a_run_is_the_run(text: str, other: str, tmp_path
     train = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     given_words = train.make_context(name, arguments).params["overrides"]
     assert compose_run(given_words, tmp_path) == config
-    assert compose_one(shlex.join(["train", *typed, f"store={tmp_path}"]), None) == (config, True)
+    assert compose_one(shlex.join(["train", *typed, f"store={tmp_path}"]), None) == (Run(config), True)

@@ -18,6 +18,7 @@ from tepo.sampling.vllm import vllm_sampler
 from tepo.store.evaluation_result import SAMPLES, load_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import table_of, write_table
+from tepo.training.run import Run
 from tepo_cli.show_scores import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
@@ -113,7 +114,7 @@ def test_an_engine_that_measures_does_not_sleep(tmp_path: Path, monkeypatch: pyt
     config = compose(["sampler=vllm", "sampler.max_rows=7", "sampler.memory_fraction=0.06"])
     with (
         pytest.raises(Asked) as asked,
-        trainers_sampler(config, Weights.of_base("package:laptop", None), RunFolder(tmp_path)),
+        trainers_sampler(Run(config), Weights.of_base("package:laptop", None), RunFolder(tmp_path)),
     ):
         pass
     options, how = asked.value.args

@@ -11,6 +11,7 @@ from tepo.jobs.model_card import base_licence, card_of, command_of, write_card
 from tepo.store.checkpoint_files import TensorFile, damage
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity
 from tepo.store.samples_file import table_of, write_table
 from tepo.training.checkpoints.saver import Saver
 
@@ -20,7 +21,7 @@ WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.beta=0.5", "dat
 def run_in(store: Path, *words: str) -> tuple:
     config = replace(compose([*WORDS, *words]), store=str(store))
     run = RunFolder.of(config)
-    run.create(config)
+    run.create(config, identity(config))
     with Saver(run) as saver:
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {})])
     return config, run

@@ -21,6 +21,7 @@ from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import SAMPLES
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import read_table
+from tepo.training.run import Run
 
 LIMIT = 3
 
@@ -118,5 +119,5 @@ def test_on_a_cpu_ranks_of_shared_engines_are_measured_by_servers_of_whole_model
     monkeypatch.setattr(open_sampler, "model_sampler", lambda weights, options, run: asked.append(options))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     config = compose(["sampler=vllm", "sampler.tensor_parallel=2", "engine.device=cpu", f"store={tmp_path}"])
-    open_sampler.trainers_sampler(config, Weights.of_base("package:laptop", None), RunFolder.of(config))
+    open_sampler.trainers_sampler(Run(config), Weights.of_base("package:laptop", None), RunFolder.of(config))
     assert [(options.tensor_parallel, options.data_parallel) for options in asked] == [(1, 2)]

@@ -16,6 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import read_table
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
+from tepo.training.run import Run
 from tepo_cli.commands.problems import verify
 
 DECLARED = {
@@ -92,12 +93,12 @@ def test_a_stored_result_of_another_definition_is_refused(
 ) -> None:
     store = own / "runs"
     config = compose(["data.benchmarks=[mine]", f"store={store}"])
-    (result,) = measure(Request.of(config, trained=False), ["mine"])
-    assert measure(Request.of(config, trained=False), ["mine"]) == [result]
+    (result,) = measure(Request.of(Run(config), trained=False), ["mine"])
+    assert measure(Request.of(Run(config), trained=False), ["mine"]) == [result]
     plan_all(["study"], "laptop", store=store)
     declare(own, rows, **changes)
     for ask in (
-        lambda: measure(Request.of(config, trained=False), ["mine"]),
+        lambda: measure(Request.of(Run(config), trained=False), ["mine"]),
         lambda: plan_all(["study"], "laptop", store=store),
     ):
         with pytest.raises(UserError, match=message) as caught:
@@ -107,18 +108,18 @@ def test_a_stored_result_of_another_definition_is_refused(
         benchmark = load_benchmark("mine")
         with Grader(benchmark.grader) as grader:
             regrade(RunFolder.of_base(config).evaluation("mine"), grader)
-        (again,) = measure(Request.of(config, trained=False), ["mine"])
+        (again,) = measure(Request.of(Run(config), trained=False), ["mine"])
         assert again.accuracy >= result.accuracy
         plan_all(["study"], "laptop", store=store)
     declare(own)
     if "regrade" not in fix:
-        assert measure(Request.of(config, trained=False), ["mine"]) == [result]
+        assert measure(Request.of(Run(config), trained=False), ["mine"]) == [result]
 
 
 def test_protocols_share_no_result_and_a_table_names_them(own: Path) -> None:
     names = ["mine", "mine:top_p0.5", "mine:top_k1", "mine:deepseek_r1:tokens40:samples1"]
     config = compose([f"data.benchmarks=[{','.join(names)}]", f"store={own / 'runs'}"])
-    results = measure(Request.of(config, trained=False), names)
+    results = measure(Request.of(Run(config), trained=False), names)
     tasks = [result.task for result in results]
     assert [task["benchmark"] for task in tasks] == names
     assert len({task["fingerprint"] for task in tasks}) == 4
@@ -141,7 +142,7 @@ def test_golds_that_no_response_matches_are_named_when_they_are_measured_on(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(own, [ROWS[0] | {"answer": "None"}, ROWS[1] | {"problem": "333+333="}, *ROWS[2:]])
-    measure(Request.of(compose([f"store={own / 'runs'}"]), trained=False), ["mine"])
+    measure(Request.of(Run(compose([f"store={own / 'runs'}"])), trained=False), ["mine"])
     said = capsys.readouterr().err
     assert "mine: 1 of 4 golds cannot be read, so that only the same text is right: m111 (None is no answer)" in said
     assert "m222, m333: the same problem with the answers 444, 666 (`tepo data verify mine`" in said

@@ -10,6 +10,7 @@ from tepo.jobs.validate import final_validation, problems_hash, validate_run
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import small, weights, write
 
 FEW = ("train.steps=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")
@@ -19,10 +20,10 @@ def test_it_is_what_training_measures_after_its_last_step(tmp_path: Path) -> Non
     """Of a run that validates on its way, and of the same run that does not."""
     watched, plain = small(tmp_path / "a", *FEW, "train.validate_every=1"), small(tmp_path / "b", *FEW)
     assert run_id(watched) == run_id(plain)
-    folders = [train(config) for config in (watched, plain)]
+    folders = [train(Run(config)) for config in (watched, plain)]
     assert final_validation(RunFolder(folders[1]), plain) is None
-    share = validate_run(plain)
-    assert share == validate_run(watched) == read_jsonl(RunFolder(folders[0]).metrics_file)[-1]["val-core/average"]
+    share = validate_run(Run(plain))
+    assert share == validate_run(Run(watched)) == read_jsonl(RunFolder(folders[0]).metrics_file)[-1]["val-core/average"]
     assert 0 < share < 1
     assert weights(folders[0]) == weights(folders[1])
     assert [session["what"] for session in sessions(folders[1])] == ["train", "validate"]
@@ -31,15 +32,15 @@ def test_it_is_what_training_measures_after_its_last_step(tmp_path: Path) -> Non
 
 def test_it_is_stored_for_the_problems_it_was_measured_on(tmp_path: Path) -> None:
     config = small(tmp_path, *FEW)
-    run = RunFolder(train(config))
-    share = validate_run(config)
+    run = RunFolder(train(Run(config)))
+    share = validate_run(Run(config))
     before = run.validation_file.stat().st_mtime_ns
-    assert validate_run(config) == share
+    assert validate_run(Run(config)) == share
     assert run.validation_file.stat().st_mtime_ns == before
     more = small(tmp_path, *FEW, "train.validation_problems=7")
     assert run_id(more) == run.path.name
     assert final_validation(run, more) is None
-    assert validate_run(more) == final_validation(run, more)
+    assert validate_run(Run(more)) == final_validation(run, more)
 
 
 def test_a_validation_that_draws_otherwise_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,15 +62,15 @@ def test_a_run_that_diverged_in_its_first_step_scores_as_its_base(tmp_path: Path
     """Its last weights are those it started from."""
     broken = ("train.learning_rate=1e18", "train.epochs=1", "train.mini_batch_prompts=8")
     config, still = small(tmp_path, *FEW, *broken), small(tmp_path, *FEW, "train.learning_rate=1e-30")
-    run = RunFolder(train(config))
+    run = RunFolder(train(Run(config)))
     assert str(run.ending()) == "diverged at step 1"
     before = weights(run.path)
-    train(still)
-    assert validate_run(config) == validate_run(still)
+    train(Run(still))
+    assert validate_run(Run(config)) == validate_run(Run(still))
     assert weights(run.path) == before
 
 
 def test_without_validation_problems_there_is_one_message(tmp_path: Path) -> None:
     config = small(tmp_path, "data.benchmarks=[aime24]")
     with pytest.raises(UserError, match="no benchmark has validation problems"):
-        validate_run(config)
+        validate_run(Run(config))

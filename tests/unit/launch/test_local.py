@@ -13,8 +13,8 @@ def test_the_command_of_a_base_names_it(tmp_path: Path) -> None:
     ((_, (base, *_)),) = plan_all(["table1"], "laptop", store=tmp_path, overrides=["data.benchmarks=[add3]"])
     assert base.row.base
     *_, option, store, model = command(base)
-    config, trained = compose_one(model.removeprefix("--model="), Path(store))
-    assert (option, trained, RunFolder.of_base(config)) == ("--store", False, base.in_store)
+    run, trained = compose_one(model.removeprefix("--model="), Path(store))
+    assert (option, trained, RunFolder.of_base(run.config)) == ("--store", False, base.in_store)
 
 
 @pytest.mark.parametrize("words", ["", "gspo", "'train seed=1"])

@@ -21,6 +21,7 @@ from tepo.studies.plan import composed
 from tepo.studies.plan_studies import plan_all
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.preflight import check_settings
+from tepo.training.run import Run
 from tepo_cli.commands.objectives import row_of_run
 from tepo_cli.main import app
 from tests.unit.objectives.own_examples import examples, follow
@@ -39,7 +40,7 @@ def trained(own: Path) -> RunFolder:
     """A run of one step with its checkpoint."""
     config = compose(["objective=erf", "train.steps=1", f"store={own}/runs"])
     run = RunFolder.of(config)
-    run.create(config)
+    run.create(config, identity(config))
     run.append_metrics({"training/global_step": 1})
     with Saver(run) as saver:
         saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
@@ -85,7 +86,7 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monk
     path = changed(own, "return x.erf()", f"open({str(mark)!r}, 'w')\n    return x.erf()")
     config = compose(["objective=erf", f"store={own}/runs"])
     run = RunFolder.of(config)
-    run.create(config)
+    run.create(config, identity(config))
     stored = json.loads(run.config_file.read_text())["full"]["objective"]
     assert row_of(stored).formula.digest == load_objective("erf").digest
     assert kept_row(stored, run.path).formula.digest == load_objective("erf").digest  # his own file
@@ -158,7 +159,7 @@ def test_a_run_is_shown_whatever_became_of_the_file_of_its_objective(own: Path) 
 def test_training_says_what_is_wrong_before_it_starts(own: Path, old: str, new: str, said: str, line: str) -> None:
     path = changed(own, old, new)
     with pytest.raises(UserError) as caught:
-        check_settings(compose(["objective=erf"]))
+        check_settings(Run(compose(["objective=erf"])))
     assert said in caught.value.what
     number = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if line in text)
     assert caught.value.where == f"{path}:{number}"

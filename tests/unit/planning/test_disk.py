@@ -10,6 +10,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
 from tepo.training.resources.disk import run_disk
+from tepo.training.run import Run
 from tepo_cli.show_fit import show_disk
 from tests.unit.training.small import small
 
@@ -30,8 +31,8 @@ def test_the_plan_has_the_bytes_that_a_run_writes(tmp_path: Path, words: tuple[s
             assert not damage(run.checkpoint(1))
             seen.append(size(run.checkpoint(1), "*.safetensors", "optimizer/*"))
 
-    train(config, look)
-    planned = run_disk(config)
+    train(Run(config), look)
+    planned = run_disk(Run(config))
     assert seen[0] == pytest.approx(planned.checkpoint, rel=0.03)  # headers, norms and biases
     assert size(run.checkpoint(2), "**/*.safetensors") == pytest.approx(planned.weights, rel=0.03)
 
@@ -39,15 +40,15 @@ def test_the_plan_has_the_bytes_that_a_run_writes(tmp_path: Path, words: tuple[s
 def test_what_a_large_model_takes() -> None:
     config = compose(["scale=paper", "model=qwen2.5-7b"])
     count = shape_of(config.model.path).parameters
-    assert run_disk(config).weights == 2 * count
-    assert run_disk(config).checkpoint == 14 * count  # masters and two moments in float32
-    adapters = run_disk(compose(["scale=paper", "model=qwen2.5-7b", "engine=torch", "model.lora_rank=32"]))
+    assert run_disk(Run(config)).weights == 2 * count
+    assert run_disk(Run(config)).checkpoint == 14 * count  # masters and two moments in float32
+    adapters = run_disk(Run(compose(["scale=paper", "model=qwen2.5-7b", "engine=torch", "model.lora_rank=32"])))
     assert adapters.resuming == 12 * shape_of(config.model.path).adapter_parameters(32)
 
 
 def test_what_stays_and_what_is_there_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((_, units),) = plan_all(["panel-e"], "paper", store=tmp_path)
-    one, runs = run_disk(units[0].config), len({unit.id for unit in units if not unit.row.base})
+    one, runs = run_disk(Run(units[0].config)), len({unit.id for unit in units if not unit.row.base})
     every = study_disk(units)
     assert every.kept == pytest.approx(runs * one.weights)
     assert every.one == pytest.approx((runs - 1) * one.weights + 3 * one.checkpoint)

@@ -8,7 +8,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, options
 from tepo.config.run_config import RunConfig
-from tepo.planning.fit import fit, measured_peaks, needs_reference
+from tepo.planning.fit import fit, measured_peaks
 from tepo.planning.gpus import Machine, chosen, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
@@ -16,6 +16,7 @@ from tepo.studies.study import load_study
 from tepo.training.resources.gpu_cards import GIB, Card
 from tepo.training.resources.memory import TAKEN
 from tepo.training.resources.remedies import changed
+from tepo.training.run import Run
 from tepo_cli.show_fit import show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
@@ -28,12 +29,12 @@ LARGE = [machine for machine in machines() if machine.card.bytes > 70 * GIB]
 def test_what_is_said_to_help_does(model: str) -> None:
     words: set[str] = set()
     for machine in machines():
-        found = fit(CONFIGS[model], machine)
+        found = fit(Run(CONFIGS[model]), machine)
         if not found.problem:
             assert found.changes == ()
             assert found.memory.peak <= machine.card.bytes
         elif found.changes is not None:
-            assert fit(changed(CONFIGS[model], found.changes), machine).problem == ""
+            assert fit(Run(changed(CONFIGS[model], found.changes)), machine).problem == ""
             words |= set(found.changes)
     compose(["scale=paper", f"model={model}", *sorted(words)])  # they are overrides as typed
 
@@ -42,13 +43,15 @@ def test_the_papers_models_on_eight_gpus() -> None:
     """The trainer's states of 7B do not fit on one GPU of 80 GB, and do on eight. A given share of 0.4 is too small for
     14B, whose cache it leaves less than a sequence; the plan's own fits, and is named."""
     small, large = compose(["scale=paper", "engine.offload=false"]), CONFIGS["qwen3-14b"]
-    assert "the updates need" in fit(small, BY_NAME["1 H100"]).problem
-    assert fit(small, BY_NAME["8 H100"]).problem == ""
-    starved = fit(compose(["scale=paper", "model=qwen3-14b", "sampler.memory_fraction=0.4", *ALONE]), BY_NAME["8 H100"])
+    assert "the updates need" in fit(Run(small), BY_NAME["1 H100"]).problem
+    assert fit(Run(small), BY_NAME["8 H100"]).problem == ""
+    starved = fit(
+        Run(compose(["scale=paper", "model=qwen3-14b", "sampler.memory_fraction=0.4", *ALONE])), BY_NAME["8 H100"]
+    )
     assert "GiB of weights and a sequence of full length" in starved.problem
     assert starved.changes == ("sampler.memory_fraction=null",)
-    assert fit(large, BY_NAME["8 H100"]).problem == ""
-    assert fit(CONFIGS["qwen2.5-32b"], BY_NAME["8 H100"]).memory.loading < 15 * GIB  # 61 for all of the weights
+    assert fit(Run(large), BY_NAME["8 H100"]).problem == ""
+    assert fit(Run(CONFIGS["qwen2.5-32b"]), BY_NAME["8 H100"]).memory.loading < 15 * GIB  # 61 for all of the weights
 
 
 @pytest.mark.parametrize(("gpus", "name"), [(12, "2 x 6 H100"), (24, "3 x 8 H100"), (64, "8 x 8 H100"), (4, "4 H100")])
@@ -56,7 +59,7 @@ def test_any_number_of_gpus_is_planned(gpus: int, name: str) -> None:
     """Mini-batches are dealt by sequences: more GPUs make a shorter step."""
     (machine,) = chosen(machines(), "h100", gpus)
     assert (machine.name, machine.ranks, machine.host / machine.node_gpus) == (name, gpus, 1843 * GIB / 8)
-    found, eight = (fit(CONFIGS["qwen2.5-7b"], one) for one in (machine, BY_NAME["8 H100"]))
+    found, eight = (fit(Run(CONFIGS["qwen2.5-7b"]), one) for one in (machine, BY_NAME["8 H100"]))
     assert found.problem == ""
     assert (found.time.total < eight.time.total) is (gpus > 8)
 
@@ -66,15 +69,15 @@ def test_the_longest_sequences_that_one_gpu_trains_are_those_on_the_page(model: 
     """As there is no context parallelism, more GPUs do not make them longer."""
     for more, problem in ((0, ""), (1000, "the updates need 79 GiB of 79")):
         words = ["scale=paper", f"model={model}", f"train.max_new_tokens={tokens + more - 2048}"]
-        assert {fit(compose(words), BY_NAME[name]).problem for name in ("8 H100", "2 x 8 H100")} == {problem}
+        assert {fit(Run(compose(words)), BY_NAME[name]).problem for name in ("8 H100", "2 x 8 H100")} == {problem}
     assert f"{tokens:,}" in (Path(__file__).parents[3] / "docs/engines.md").read_text()
 
 
 def test_a_reference_policy_is_counted() -> None:
-    assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
-    assert needs_reference(compose(["scale=paper", "objective=grpo"]))
-    config = compose(["scale=paper", "engine.zero_stage=2"])
-    plain, anchored = (fit(config, BY_NAME["8 H100"], reference=reference).memory for reference in (False, True))
+    runs = [Run(compose(["scale=paper", "engine.zero_stage=2", f"objective={name}"])) for name in ("tepo", "grpo")]
+    assert [run.needs.initial_policy for run in runs] == [False, True]
+    assert runs[1].objective.needs == runs[1].needs
+    plain, anchored = (fit(run, BY_NAME["8 H100"]).memory for run in runs)
     assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
 
 
@@ -85,7 +88,7 @@ def test_a_model_of_unknown_shape_is_said() -> None:
 
 
 def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
-    show_fit(CONFIGS["qwen2.5-7b"])
+    show_fit(Run(CONFIGS["qwen2.5-7b"]))
     said = capsys.readouterr().err
     assert "1 RTX 4090: does not fit, " in said
     assert "good to a factor of 1.5" in " ".join(said.split())
@@ -128,37 +131,37 @@ def card(gib: float, host: float = 60) -> Machine:
 
 def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> None:
     config = small_model
-    large, middle, small = (fit(config, card(gib)) for gib in (79, 47, 26))
+    large, middle, small = (fit(Run(config), card(gib)) for gib in (79, 47, 26))
     assert (large.problem, large.changes) == ("", ())
     assert middle.changes == ("engine.micro_batch_tokens=4096",)
     assert small.changes == ("model.gradient_checkpointing=true", "engine.offload=true")  # another layout first
-    little = fit(config, card(26, host=8))
+    little = fit(Run(config), card(26, host=8))
     assert little.changes == ("model.gradient_checkpointing=true", "engine.optimizer=adamw_8bit")
     for found, machine in ((small, card(26)), (little, card(26, host=8))):
-        assert fit(changed(config, found.changes), machine).problem == ""
+        assert fit(Run(changed(config, found.changes)), machine).problem == ""
 
 
 def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smallest(small_model: RunConfig) -> None:
     config = small_model
-    found = fit(config, card(17))
+    found = fit(Run(config), card(17))
     assert found.changes == ("model.gradient_checkpointing=true", "engine.offload=true")
-    assert "engine.kind=deepspeed" in (fit(config, card(11)).changes or ())
-    assert fit(config, card(11, host=8)).changes is None
+    assert "engine.kind=deepspeed" in (fit(Run(config), card(11)).changes or ())
+    assert fit(Run(config), card(11, host=8)).changes is None
     rounded = changed(config, ("engine.optimizer=adamw_8bit",))
-    found = fit(rounded, card(17))
+    found = fit(Run(rounded), card(17))
     assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
-    assert fit(changed(rounded, found.changes), card(17)).problem == ""
+    assert fit(Run(changed(rounded, found.changes)), card(17)).problem == ""
 
 
 def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     """Beside the trainer of a 32B, a share of 0.5 holds no weights; on half of the GPU each of four holds a quarter."""
     config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5", *ALONE])
-    found = fit(config, BY_NAME["8 H100"])
+    found = fit(Run(config), BY_NAME["8 H100"])
     assert "do not hold 61 GiB of weights" in found.problem
     assert found.changes == ("sampler.memory_fraction=null",)
     small = Machine(Card("L40S", 44.4 * GIB, 362e12, 0.86e12), 1, 8, 1843 * GIB)
     plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
-    found = fit(plain, small)
+    found = fit(Run(plain), small)
     assert found.problem
     assert found.changes == ("sampler.tensor_parallel=8",)
     assert "sampler.kind=vllm_server" not in found.changes
@@ -168,8 +171,8 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
     """1.5B with 8-bit moments on 24 GB: what a desktop holds, and what the plan misses, is not given away."""
     for machine in machines():
         for name in ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3-1.7b-base"):
-            found = fit(compose(["scale=single_gpu", f"model={name}", "engine.optimizer=adamw_8bit"]), machine)
-            after = fit(changed(found.config, found.changes), machine) if found.changes else found
+            found = fit(Run(compose(["scale=single_gpu", f"model={name}", "engine.optimizer=adamw_8bit"])), machine)
+            after = fit(Run(changed(found.run.config, found.changes)), machine) if found.changes else found
             assert after.problem or after.memory.peak <= machine.card.bytes - GIB
 
 
@@ -192,7 +195,7 @@ def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().err
     assert " 8 H100 " in shown
     assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
-    show_fit(compose(["scale=single_gpu"]), card="rtx4090")
+    show_fit(Run(compose(["scale=single_gpu"])), card="rtx4090")
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(r"max_rows is left open, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* \(1 RTX 4090\)", said)
     with pytest.raises(UserError, match="unknown card 'h101'") as caught:

@@ -11,6 +11,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import Records
 from tepo.studies.study import load_study
 from tepo.training.resources.estimate import START, measuring_time
+from tepo.training.run import Run
 from tepo_cli.show_fit import answer, hours_on
 
 PAGE = Path(__file__).parents[3] / "docs/scales.md"
@@ -30,8 +31,8 @@ def test_a_run_is_its_steps_and_its_benchmarks_and_a_base_its_benchmarks(tmp_pat
     found = study_hours(units, card)
     base, *trained = found.runs
     config = compose(["scale=single_gpu"])
-    fitted = fit(config, card)
-    assert base == pytest.approx(measuring_time(fitted.config, fitted.shape, card.of(fitted.config)) / 3600)
+    fitted = fit(Run(config), card)
+    assert base == pytest.approx(measuring_time(fitted.run, card.of(fitted.run)) / 3600)
     one = START + 200 * fitted.time.total + fitted.time.write
     assert trained == pytest.approx([base + one / 3600] * len(trained))
     assert 1 < trained[0] < 4  # what the scale promises of the shipped model on the smallest card
@@ -58,7 +59,7 @@ def test_the_answer_has_the_best_of_hours_and_dollars_and_what_does_not_fit(tmp_
 def test_machines_of_several_gpus_are_paid_for_in_full(tmp_path: Path) -> None:
     units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
     (eight,) = hours_on(units, "h100", 8)
-    fitted = fit(units[0].config, eight.machine)
+    fitted = fit(Run(units[0].config), eight.machine)
     assert eight.dollars == pytest.approx(fitted.hours(trained=True) * 8 * 2.5)
     assert answer(units, [eight], 8) == f"{sum(eight.runs):.1f} h on 8 H100, about ${eight.dollars:.0f}"
 
@@ -104,5 +105,5 @@ def test_the_cost_of_a_run_and_of_a_panel_on_the_page_of_results_is_what_is_plan
 
 
 def test_the_page_shows_what_the_plan_says_of_a_model_that_does_not_fit() -> None:
-    found = fit(compose(["scale=single_gpu", "model=qwen2.5-1.5b", "engine.offload=false"]), CARDS["RTX 4090"])
+    found = fit(Run(compose(["scale=single_gpu", "model=qwen2.5-1.5b", "engine.offload=false"])), CARDS["RTX 4090"])
     assert f"does not fit, {found.problem}. It would with {' '.join(found.changes or ())}." in PAGE.read_text()

@@ -23,7 +23,7 @@ from tepo.policy.model.weight_check import check_weights
 from tepo.sampling.vllm.server_sampler import serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
-from tepo.store.run_id import run_id
+from tepo.store.run_id import identity, run_id
 
 Tensors = dict[str, Tensor]
 EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
@@ -285,7 +285,7 @@ def test_a_hubs_model_is_the_commit_that_its_id_names(snapshot: Path, tmp_path: 
     words = ["model=owner/tiny", f"store={tmp_path}"]
     config, named = compose(words), compose([*words, f"model.revision={COMMIT}"])
     assert run_id(config) == run_id(named)
-    RunFolder.of(config).create(config)
+    RunFolder.of(config).create(config, identity(config))
     assert RunFolder.of(config).config()["base"] == f"owner/tiny@{COMMIT}"
     assert RunFolder.of(config).config()["full"]["model"]["revision"] == COMMIT
 

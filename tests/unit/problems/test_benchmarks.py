@@ -319,5 +319,5 @@ def test_what_ships_is_pinned_and_generated_problems_are_those_that_are_pinned(n
 def test_other_problems_than_those_pinned_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "sums.yaml"
     path.write_text(f"title: t\n{PROCEDURAL}\ncount: 5\nsamples: 1\ntemperature: 1\nmax_new_tokens: 9\nhash: abc\n")
-    with pytest.raises(UserError, match="other problems than those"):
+    with pytest.raises(UserError, match="pins other problems"):
         parse_benchmark(path).load_problems()

@@ -18,6 +18,7 @@ from tepo.problems.problem import Problem
 from tepo.problems.rows import pair_of
 from tepo.problems.sources import read_problem_file
 from tepo.training.preflight import check_golds, check_machine
+from tepo.training.run import Run
 from tepo_cli.commands.problems import _row, verify
 from tepo_cli.show_run import describe_run
 
@@ -181,15 +182,13 @@ SAID = (
 BAD = ("2", "3", r"\frac{", "None", "N/A", "?", "null", "-", "unknown", "x^^2")
 
 
-@pytest.mark.parametrize(
-    "say", [lambda config, folder: check_machine(config, folder), lambda config, folder: describe_run(config)]
-)
+@pytest.mark.parametrize("say", [check_machine, describe_run])
 def test_training_names_them_before_the_first_step(
     say: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = compose([f"data={write(tmp_path, *BAD, prompts='1123456789')}", f"store={tmp_path / 'runs'}"])
     with caplog.at_level(logging.WARNING):
-        say(config, tmp_path)
+        say(Run(config))
     said = capsys.readouterr().err.replace("\n", " ") + caplog.text
     assert re.search(SAID, said), said
     assert f"`tepo data verify {tmp_path}/mine.jsonl` lists them" in said

@@ -13,6 +13,7 @@ from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards, Scored, check_failures, check_rewards, try_out
 from tepo.store.run_id import run_id
 from tepo.training.preflight import check_settings
+from tepo.training.run import Run
 
 SUM = Problem("1", "1+1=", "2", "add")
 OPTIONS = GraderOptions(timeout=0.5, workers=1)
@@ -254,7 +255,7 @@ def own_data(folder: Path, *words: str, rows: str = ROWS) -> RunConfig:
 
 def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_path: Path) -> None:
     config = own_data(tmp_path)
-    check_settings(config)
+    check_settings(Run(config))
     read = read_data(config.data.problems, columns=config.data.columns)
     assert [(problem.prompt, problem.answer, problem.columns) for problem in read.problems] == [
         ("Name a fruit.", "", {"tests": "apple"}),
@@ -277,7 +278,7 @@ def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_pa
 )
 def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        check_settings(own_data(tmp_path, *(word.replace("FILE", str(tmp_path / "own.py")) for word in words)))
+        check_settings(Run(own_data(tmp_path, *(word.replace("FILE", str(tmp_path / "own.py")) for word in words))))
 
 
 def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
 
 def test_generated_problems_have_no_columns() -> None:
     with pytest.raises(UserError, match="only problems of your own have columns"):
-        check_settings(compose(["data.columns=[tests]"]))
+        check_settings(Run(compose(["data.columns=[tests]"])))
 
 
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:

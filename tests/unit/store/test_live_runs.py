@@ -5,13 +5,14 @@ from pathlib import Path
 from tepo.config.compose import compose
 from tepo.store.live_runs import RECENT, SILENT, duration, live_runs
 from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity
 
 
 def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 0.0) -> RunFolder:
     config = compose(["scale=laptop", "objective=tepo", "train.steps=8", f"seed={seed}", f"store={store}"])
     folder = RunFolder.of(config)
     folder.path.mkdir(parents=True)
-    folder.create(config)
+    folder.create(config, identity(config))
     for step, reward in enumerate(rewards, start=1):
         row = {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": 0.5, "timing_s/step": 2.0}
         folder.append_metrics(row | {"response_length/mean": 31.0})

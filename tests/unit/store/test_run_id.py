@@ -12,6 +12,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training import run_keeper
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
@@ -160,7 +161,7 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
         run_keeper, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
     )  # between the id and the reading
     with pytest.raises(RunFailed, match="changed while the run was starting"):
-        train(config)
+        train(Run(config))
     (run,) = (tmp_path / "runs").iterdir()
     assert RunFolder(run).metrics() == []
     assert RunFolder(run).checkpoints() == []
@@ -172,8 +173,8 @@ def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -
     config = small(tmp_path / "runs", *words)
     old = interrupted(config)
     write(path, ROWS[::-1])
-    assert train(config) != old.path
+    assert train(Run(config)) != old.path
     assert (old.manifest()["status"], old.checkpoints()) == ("interrupted", [1])
     write(path, ROWS)  # the old file again: the old run goes on
-    assert train(config) == old.path
+    assert train(Run(config)) == old.path
     assert len(old.metrics()) == 3

@@ -12,6 +12,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.tables.table import Table
 from tepo.store.evaluation_result import SAMPLES, Result
 from tepo.store.facts import Facts
+from tepo.store.run_id import identity
 from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan import Unit
 from tepo.studies.planned_facts import read_facts
@@ -21,7 +22,7 @@ from tepo.studies.study import Study
 def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
     """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
     of three prompts, in tokens of one letter."""
-    unit.in_store.create(unit.config)
+    unit.in_store.create(unit.config, identity(unit.config))
     for step, reward in enumerate(rewards, start=1):
         unit.in_store.append_metrics({"training/global_step": step, "critic/score/mean": reward})
         responses = [
@@ -50,7 +51,7 @@ def table_from_store(study: Study, units: Sequence[Unit]) -> Table:
 
 def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:
     """Files as of a unit that was trained, with these metrics, and measured, every sample right with this chance."""
-    unit.in_store.create(unit.config)
+    unit.in_store.create(unit.config, identity(unit.config))
     for step in range(1, unit.config.train.steps + 1):
         unit.in_store.append_metrics({"training/global_step": step, **metrics})
     unit.in_store.mark("finished", steps=unit.config.train.steps)

@@ -9,6 +9,7 @@ from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
+from tepo.store.run_id import identity
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
@@ -41,7 +42,7 @@ def planned(mine: Study, store: Path) -> list[Unit]:
 
 def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
     """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
-    unit.in_store.create(unit.config)
+    unit.in_store.create(unit.config, identity(unit.config))
     for step in (1, 2):
         unit.in_store.append_metrics({"training/global_step": step})
     unit.in_store.mark("finished", steps=2)

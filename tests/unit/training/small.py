@@ -18,6 +18,7 @@ from tepo.config.run_config import RunConfig
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
+from tepo.training.run import Run
 
 SMALL = (
     "train.prompts_per_step=8",
@@ -45,7 +46,8 @@ def few_problems(folder: Path) -> dict[str, str]:
     for name in ("add3", "max4"):
         text = (paths.shipped("evals") / f"{name}.yaml").read_text()
         assert "count: 200\n" in text
-        write(folder / "evals" / f"{name}.yaml", text.replace("count: 200\n", "count: 20\n"))
+        few = text.partition("hash:")[0].replace("count: 200\n", "count: 20\n")
+        write(folder / "evals" / f"{name}.yaml", few)
     return {"TEPO_PATH": str(folder)}
 
 
@@ -74,7 +76,7 @@ def interrupted(config: RunConfig, step: int = 1) -> RunFolder:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, report)
+        train(Run(config), report)
     return RunFolder.of(config)
 
 

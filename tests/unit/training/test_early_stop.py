@@ -19,6 +19,7 @@ from tepo.studies.plan import Unit
 from tepo.studies.store_check import check_store
 from tepo.studies.study import StudyRow
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, few_problems, interrupted, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
@@ -47,10 +48,10 @@ def problems(path: Path, *answers: str) -> tuple[str, str, str]:
 
 def ended(config: RunConfig) -> RunFolder:
     run, steps = RunFolder.of(config), []  # type: RunFolder, list[int]
-    train(config)
+    train(Run(config))
     assert run.finished()
     before = (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
-    train(config, lambda step, row: steps.append(step))
+    train(Run(config), lambda step, row: steps.append(step))
     assert steps == []
     assert before == (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
     return run
@@ -105,7 +106,7 @@ def test_the_result_is_the_weights_before_the_step_however_often_they_were_saved
     for run in (often, rarely):
         assert run.checkpoints()[-1] == step - 1 == len(run.metrics()) == run.manifest()["steps"]
     assert_same_run(often.path, rarely.path)
-    short = train(small(tmp_path / "short", *words, f"train.steps={step - 1}"))
+    short = train(Run(small(tmp_path / "short", *words, f"train.steps={step - 1}")))
     assert weights(short) == weights(often.path)
     values = [torch.frombuffer(bytearray(value), dtype=torch.float32) for value in weights(short).values()]
     assert all(bool(value.isfinite().all()) for value in values)
@@ -143,7 +144,7 @@ def test_a_base_that_is_broken_is_a_failure(tmp_path: Path) -> None:
     save_file({name: value * 1e30 for name, value in load_file(file).items()}, file, {"format": "pt"})
     config = small(tmp_path / "runs", f"model.path={tmp_path / 'base'}")
     with pytest.raises(RunFailed, match="probabilities are not numbers"):
-        train(config)
+        train(Run(config))
     assert RunFolder.of(config).outcome() == "failed"
 
 
@@ -171,7 +172,7 @@ def test_a_window_of_steps_below_the_base(rewards: list[float], window: int, end
 @pytest.mark.slow
 def test_a_run_below_its_base_ends_with_the_weights_before(tmp_path: Path) -> None:
     run = ended(small(tmp_path, *COLLAPSING, "train.collapse_window=2"))
-    whole = RunFolder(train(small(tmp_path, *COLLAPSING)))
+    whole = RunFolder(train(Run(small(tmp_path, *COLLAPSING))))
     rewards = [row["critic/score/mean"] for row in whole.metrics()]
     assert max(rewards[1:3]) < rewards[0]
     assert str(run.ending()) == "below base at step 3"
@@ -186,8 +187,8 @@ def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkey
     unit = Unit(StudyRow("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
     assert unit.trained()
     check_store([unit])
-    (result,) = measure(Request.of(config, trained=True), ["add3"])
-    (base,) = measure(Request.of(config, trained=False), ["add3"])
+    (result,) = measure(Request.of(Run(config), trained=True), ["add3"])
+    (base,) = measure(Request.of(Run(config), trained=False), ["add3"])
     assert result.problems == len(load_benchmark("add3").load_problems())
     assert result.accuracy == base.accuracy > 0
     assert unit.done()

@@ -18,6 +18,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training import setup
 from tepo.training.engine import torch_engine
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import interrupted, small
 
 RATE = "train.learning_rate=1e-6"
@@ -30,7 +31,7 @@ Skip = Callable[[Container[int]], None]
 @pytest.fixture(autouse=True)
 def own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler gets a model of its own, as beside an engine that shards the trainer's."""
-    monkeypatch.setattr(setup, "shares_weights", lambda config: False)
+    monkeypatch.setattr(Run, "shares_weights", False)
     torch.set_num_threads(1)
 
 
@@ -54,7 +55,7 @@ def skip(monkeypatch: pytest.MonkeyPatch) -> Skip:
 
 def failure(config: RunConfig) -> str:
     with pytest.raises(RunFailed, match="sampler and trainer disagree") as caught:
-        train(config)
+        train(Run(config))
     return str(caught.value)
 
 
@@ -108,7 +109,7 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
     del first[MEAN]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in [first, *rest]))
     skip([])
-    train(config)
+    train(Run(config))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
 def test_no_alarm_where_nothing_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, steps: int, words: list[str]
 ) -> None:
-    folder = train(small(tmp_path, f"train.steps={steps}", *TINY, *words))
+    folder = train(Run(small(tmp_path, f"train.steps={steps}", *TINY, *words)))
     assert len(RunFolder(folder).metrics()) == steps
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("first prompt")
@@ -129,7 +130,7 @@ def test_in_bfloat16_a_sync_left_out_warns_and_stops_nothing(
 ) -> None:
     skip([2])
     heard: dict[int, str] = {}
-    train(small(tmp_path, RATE, *TINY, *BFLOAT16), lambda step, row: heard.update({step: capsys.readouterr().err}))
+    train(Run(small(tmp_path, RATE, *TINY, *BFLOAT16)), lambda step, row: heard.update({step: capsys.readouterr().err}))
     assert heard[1].startswith("first prompt")
     assert len(heard[1].splitlines()) == 2  # the prompt itself
     assert heard[3] == ""

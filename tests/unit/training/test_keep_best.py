@@ -14,6 +14,7 @@ from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tepo_cli.show_runs import show_runs
 from tepo_cli.train_run import run_training
 from tests.integration.commands import ranks
@@ -31,7 +32,7 @@ def accuracies(run: RunFolder) -> list[float]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kept")
-    train(small(folder, *KEPT, *FALLING))
+    train(Run(small(folder, *KEPT, *FALLING)))
     return folder
 
 
@@ -53,7 +54,7 @@ def test_the_weights_are_those_of_the_best_step(config: RunConfig, tmp_path: Pat
     assert not list(run.checkpoint(best).glob("optimizer/*"))
     run.check_whole(contents=True)
 
-    plain = RunFolder(train(small(tmp_path / "plain", *VALIDATED, *FALLING)))
+    plain = RunFolder(train(Run(small(tmp_path / "plain", *VALIDATED, *FALLING))))
     assert lasting(plain.path) == lasting(run.path)
     assert plain.checkpoints() == [5]
     assert weights(plain.path) != weights(run.path)
@@ -68,9 +69,9 @@ def test_everything_that_reads_the_run_reads_these_weights(
     monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path)["TEPO_PATH"])
     run = RunFolder.of(config)
     assert final_model(run.path) == run.checkpoint(1)
-    run_training(RunJob(config, evaluate=True, quiet=True))
+    run_training(RunJob(Run(config), evaluate=True, quiet=True))
     assert "its weights are those after step 1, whose validation accuracy was best (" in capfd.readouterr().err
-    assert validate_run(config) == max(accuracies(run))  # measured again, after training
+    assert validate_run(Run(config)) == max(accuracies(run))  # measured again, after training
     assert run.validated() is not None
     for name in ("add3", "max4"):
         result = run.result(name)
@@ -82,13 +83,13 @@ def test_everything_that_reads_the_run_reads_these_weights(
 
 
 def test_equal_accuracies_keep_the_earliest(tmp_path: Path) -> None:
-    run = RunFolder(train(small(tmp_path, *KEPT, "train.steps=4", "train.learning_rate=1e-30")))
+    run = RunFolder(train(Run(small(tmp_path, *KEPT, "train.steps=4", "train.learning_rate=1e-30"))))
     assert len(set(accuracies(run))) == 1
     assert run.checkpoints() == [1]
 
 
 def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(config: RunConfig, tmp_path: Path) -> None:
-    rarely = RunFolder(train(small(tmp_path / "rarely", *KEPT, *FALLING, "train.checkpoint_every=100")))
+    rarely = RunFolder(train(Run(small(tmp_path / "rarely", *KEPT, *FALLING, "train.checkpoint_every=100"))))
     assert_same_run(rarely.path, RunFolder.of(config).path)
 
 
@@ -109,14 +110,14 @@ def test_killed_between_the_last_step_and_the_choice(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, killed_at, die)
         with pytest.raises(SystemExit):
-            train(again)
+            train(Run(again))
     assert run.checkpoints() == [1, 4, 5]
     assert run.finished() == (killed_at == "keep_weights")
     if run.finished():
         assert final_model(run.path) == run.checkpoint(1)
         run.check_whole()
     before = run.metrics_file.read_bytes()
-    train(again)
+    train(Run(again))
     assert run.metrics_file.read_bytes() == before, "it was trained again"
     assert run.checkpoints() == [1]
     assert_same_run(run.path, RunFolder.of(config).path)
@@ -130,11 +131,11 @@ def test_a_run_whose_best_weights_are_damaged_does_not_go_on_to_others(tmp_path:
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(UserError, match="go on from no checkpoint of the run: of the best weights so far: model"):
-        train(again)
+        train(Run(again))
     assert run.checkpoints() == [1, 3, 4]
     file.write_bytes(whole)
     shutil.rmtree(run.checkpoint(4))  # from the one before, too
-    train(again)
+    train(Run(again))
     assert run.checkpoints() == [1]
 
 
@@ -150,7 +151,7 @@ def test_it_is_part_of_the_id_with_what_it_chooses_by() -> None:
 
 def test_without_validation_there_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="validation chooses the best weights, and it is off") as caught:
-        train(small(tmp_path, "train.keep_best=true"))
+        train(Run(small(tmp_path, "train.keep_best=true")))
     assert caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())
 
@@ -158,13 +159,13 @@ def test_without_validation_there_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_that_ends_early_has_its_best_weights(tmp_path: Path) -> None:
     words = (*SMALL, *KEPT, "train.steps=6", "train.learning_rate=2e-3")
-    run = RunFolder(train(small(tmp_path / "all", *words)))
+    run = RunFolder(train(Run(small(tmp_path / "all", *words))))
     ending = run.ending()
     assert ending is not None
     assert (ending.kind, run.manifest()["steps"]) == ("collapse", ending.step - 1)
     assert run.checkpoints() == [1]
     run.check_whole(contents=True)
-    never = RunFolder(train(small(tmp_path / "never", *words, "train.validate_every=9")))  # no step was validated
+    never = RunFolder(train(Run(small(tmp_path / "never", *words, "train.validate_every=9"))))  # no step was validated
     assert "best" not in never.manifest()
     assert never.checkpoints() == [ending.step - 1]
 

@@ -6,10 +6,10 @@ import torch
 from tepo.config.compose import compose
 from tepo.planning.fit import fit
 from tepo.planning.gpus import machines
-from tepo.sampling.backends import sampler_backend
 from tepo.training import setup
 from tepo.training.resources.gpu_cards import H100
 from tepo.training.resources.memory import Gpus
+from tepo.training.run import Run
 
 EIGHT = next(machine for machine in machines() if machine.name == "8 H100")
 
@@ -26,21 +26,22 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
 def test_what_is_planned_is_what_is_trained(model: str, gpus: Gpus) -> None:
     """Every rank goes by the cards, whatever else runs on its own."""
     config = compose(["scale=paper", f"model={model}"])
-    planned = fit(config, EIGHT)
-    assert setup.laid_out(config) == (planned.config, planned.why)
-    assert not setup.is_open(planned.config)
+    planned = fit(Run(config), EIGHT)
+    chosen, why = setup.laid_out(Run(config))
+    assert (chosen.config, why) == (planned.run.config, planned.why)
+    assert not setup.is_open(chosen)
 
 
 def test_a_configuration_that_leaves_nothing_open_asks_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "gpus_here", lambda device: pytest.fail("asked"))
-    config = compose()
-    assert setup.laid_out(config) == (config, {})
+    run = Run(compose())
+    assert setup.laid_out(run) == (run, {})
 
 
 def test_a_card_of_unknown_speed_is_said(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "gpus_here", lambda device: replace(gpus, card=None))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Card of tomorrow")
-    _, why = setup.laid_out(compose(["scale=paper"]))
+    _, why = setup.laid_out(Run(compose(["scale=paper"])))
     assert why["card"] == "Card of tomorrow: of unknown speed, so an H100's is assumed"
 
 
@@ -48,5 +49,5 @@ def test_a_card_of_unknown_speed_is_said(gpus: Gpus, monkeypatch: pytest.MonkeyP
 def test_whether_segments_grow_goes_by_the_engine_that_is_chosen(gpus: Gpus) -> None:
     """With an engine over several GPUs they must not (vLLM shares its graph buffers between processes)."""
     for words, grow in (([], False), (["sampler.tensor_parallel=1"], True)):
-        chosen, _ = setup.laid_out(compose(["scale=paper", *words]))
-        assert sampler_backend("vllm").segments_may_grow(chosen) is grow
+        chosen, _ = setup.laid_out(Run(compose(["scale=paper", *words])))
+        assert chosen.sampler.segments_may_grow(chosen.config) is grow

@@ -10,15 +10,16 @@ from tepo.common.provenance import sessions
 from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 
 def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path) -> None:
     """Its configuration keeps null, so that it can be resumed on another card with another choice."""
     words = ("sampler.max_rows=null", "model.gradient_checkpointing=null", "train.checkpoint_every=null")
-    usual, config = train(small(tmp_path)), small(tmp_path / "open", *words, "engine.micro_batch_tokens=null")
+    usual, config = train(Run(small(tmp_path))), small(tmp_path / "open", *words, "engine.micro_batch_tokens=null")
     run = interrupted(config, 2)
-    train(config)
+    train(Run(config))
     first, _ = sessions(run.path)
     assert first["chosen"] == {"sampler.max_rows": "256: no GPU", "model.gradient_checkpointing": "false: no GPU"}
     assert "chosen" not in sessions(usual)[0]
@@ -30,7 +31,7 @@ def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_sam
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
     config = small(tmp_path, "train.steps=4", "train.token_dump_every=3")
-    folder = train(config)
+    folder = train(Run(config))
     saved = json.loads((folder / "config.json").read_text())
     assert (saved["id"], saved["full"]["train"]["token_dump_every"]) == (RunFolder.of(config).path.name, 3)
     rows = RunFolder(folder).metrics()
@@ -60,11 +61,11 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
 
 
 def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    first, second = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    first, second = train(Run(small(tmp_path / "a"))), train(Run(small(tmp_path / "b")))
     assert_same_run(first, second)
     before = (first / "metrics.jsonl").stat().st_mtime_ns
     steps: list[int] = []
-    assert train(small(tmp_path / "a"), lambda step, row: steps.append(step)) == first
+    assert train(Run(small(tmp_path / "a")), lambda step, row: steps.append(step)) == first
     assert (first / "metrics.jsonl").stat().st_mtime_ns == before
     assert not steps
 
@@ -77,7 +78,7 @@ def refilled(drawn: list[float]) -> bool:
 @pytest.mark.slow
 def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
     words = ("train.steps=4", "train.max_rounds=8")
-    runs = {m: train(small(tmp_path / str(m), *words, f"sampler.margin={m}")) for m in (1.0, 1.2, 3.0)}
+    runs = {m: train(Run(small(tmp_path / str(m), *words, f"sampler.margin={m}"))) for m in (1.0, 1.2, 3.0)}
     rows = RunFolder(runs[3.0]).metrics()
     first, second, *_ = drawn = [row["rollout/prompts"] for row in rows]
     assert refilled(drawn)
@@ -95,7 +96,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: in
     assert run.manifest()["status"] == "interrupted"
     with run.metrics_file.open("a") as file:  # what a kill in the middle of a write leaves
         file.write('{"training/global_step": 3, "critic/sc')
-    resumed, whole = train(small(tmp_path / "a", steps)), train(small(tmp_path / "b", steps))
+    resumed, whole = train(Run(small(tmp_path / "a", steps))), train(Run(small(tmp_path / "b", steps)))
     assert_same_run(resumed, whole)
     assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
 
@@ -108,7 +109,7 @@ def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_pa
         seen[step] = run.checkpoints()
         assert all((run.checkpoint(saved) / "optimizer").is_dir() for saved in seen[step])
 
-    train(small(tmp_path, "train.steps=4"), look)
+    train(Run(small(tmp_path, "train.steps=4")), look)
     assert all(len(saved) <= 2 for saved in seen.values())
     assert seen[4][-2:] in ([2, 3], [3, 4])  # the last one may be under way
     last = run.checkpoint(4)

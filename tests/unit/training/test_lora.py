@@ -15,6 +15,7 @@ from tepo.store.run_folder import RunFolder, final_model
 from tepo.training import setup
 from tepo.training.loop import train
 from tepo.training.preflight import check_backends, check_settings
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, lasting, small
 
 LORA = ("model.lora_rank=4", "train.learning_rate=1e-3")
@@ -23,12 +24,12 @@ BFLOAT16 = ("model.dtype=bfloat16", "objective=grpo")
 
 def test_what_cannot_be_is_refused_before_a_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no adapters to scale"):
-        check_settings(compose(["model.lora_alpha=16"]))
+        check_settings(Run(compose(["model.lora_alpha=16"])))
     with pytest.raises(UserError, match="DeepSpeed trains all weights here"):
-        check_backends(compose(["model.lora_rank=4", "engine=deepspeed"]))
+        check_backends(Run(compose(["model.lora_rank=4", "engine=deepspeed"])))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="peft is not installed") as caught:
-        check_backends(compose(["model.lora_rank=4"]))
+        check_backends(Run(compose(["model.lora_rank=4"])))
     assert "lora" in caught.value.fix
 
 
@@ -49,7 +50,7 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
                 if run.started() and not run.finished():
                     shutil.copytree(run.checkpoint(2), tmp_path / run.path.parent.name / "kept")
 
-    stopped, through = train(config, keep), train(whole, keep)
+    stopped, through = train(Run(config), keep), train(Run(whole), keep)
     assert_same_run(stopped, through)
     last = final_model(stopped)
     for name in ("adapter/adapter_model.safetensors", "optimizer/00000-00000.safetensors"):
@@ -74,10 +75,10 @@ def test_the_initial_policy_is_the_trained_one_without_its_adapters(
 ) -> None:
     words = (*LORA, "objective=grpo", "objective.beta=0.1")
     config = small(tmp_path / "off", *words)
-    off = lasting(train(config))
+    off = lasting(train(Run(config)))
     copy = load_policy("package:laptop").model.requires_grad_(False)
     monkeypatch.setattr(setup, "initial_policy", lambda config, objective, policy: copy)
-    second = lasting(train(small(tmp_path / "copy", *words)))
+    second = lasting(train(Run(small(tmp_path / "copy", *words))))
     assert load_objective(config.objective).needs.initial_policy
     assert off[-1]["actor/kl_loss"] > 1e-4
     for one, other in zip(off, second, strict=True):
@@ -89,5 +90,5 @@ def test_the_initial_policy_is_the_trained_one_without_its_adapters(
 @pytest.mark.slow
 def test_adapters_learn(tmp_path: Path) -> None:
     words = ("train.steps=12", "train.prompts_per_step=32", "train.samples_per_prompt=8", "train.mini_batch_prompts=8")
-    rewards = [row["critic/score/mean"] for row in RunFolder(train(small(tmp_path, *LORA, *words))).metrics()]
+    rewards = [row["critic/score/mean"] for row in RunFolder(train(Run(small(tmp_path, *LORA, *words)))).metrics()]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1

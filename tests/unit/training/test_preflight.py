@@ -25,6 +25,7 @@ from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.run import Run
 from tepo.training.setup import pick_device
 from tests.unit.training.small import small
 
@@ -48,7 +49,7 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(UserError, match="engine=torch trains in one process, and 2 were started"):
-        train(small(tmp_path))
+        train(Run(small(tmp_path)))
     assert not list(tmp_path.iterdir())
 
 
@@ -65,19 +66,19 @@ def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
         (("engine.kernels=[flash4]", "model.dtype=bfloat16"), "GPUs of compute capability 9.0 or more"),
     ):
         with pytest.raises(UserError, match=message):
-            train(small(tmp_path, *words, *NOBODY))
+            train(Run(small(tmp_path, *words, *NOBODY)))
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("TEPO_DATA", raising=False)
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
-        train(small(tmp_path, "data=gsm8k_math", *NOBODY))
+        train(Run(small(tmp_path, "data=gsm8k_math", *NOBODY)))
     assert install_line("hub") in caught.value.fix
     config = small(tmp_path, *NOBODY, "data.benchmarks=[add3,math500]")
-    RunJob(config).check()
+    RunJob(Run(config)).check()
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
-        RunJob(config, evaluate=True).check()
+        RunJob(Run(config), evaluate=True).check()
     assert caught.value.where == "math500"
     with pytest.raises(RunFailed, match="does not answer"):
-        train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", *NOBODY))
+        train(Run(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", *NOBODY)))
     assert not list(tmp_path.iterdir())
 
 
@@ -97,19 +98,17 @@ def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
     """14 bytes of a weight in bfloat16: itself, a float32 master, two moments. Two are kept, a third is written."""
     config, one = compose(["scale=paper"]), 14 * KNOWN["Qwen/Qwen2.5-7B"].parameters
-    check_disk(config, 3.01 * one)
-    check_disk(config, 1.01 * one, kept=2)
+    check_disk(Run(config), 3.01 * one)
+    check_disk(Run(config), 1.01 * one, kept=2)
     for free, kept in ((2.99, 0), (1.99, 1), (0.99, 2)):
         with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
-            check_disk(config, free * one, kept)
-    check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
+            check_disk(Run(config), free * one, kept)
+    check_disk(Run(compose(["scale=paper", "model.path=nobody/nothing"])), 0)
 
 
 def start(words: list[str], gpus: Gpus, visible: int = 0) -> None:
     """What a run asks before it loads anything."""
-    config = compose(words)
-    shape = KNOWN[config.model.path]
-    check_fit(config, fill(config, shape, gpus, reference=False)[0], shape, gpus, visible)
+    check_fit(fill(Run(compose(words)), gpus)[0], gpus, visible)
 
 
 def test_a_run_for_eight_gpus_that_was_started_on_one() -> None:
@@ -151,9 +150,9 @@ def test_a_run_that_does_not_fit_by_the_plan_is_refused_with_what_would_help(
 def test_it_is_refused_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(setup, "gpus_here", lambda device: Gpus(bytes=1.2 * GIB))
     with pytest.raises(UserError, match="the run does not fit by the plan"):
-        train(small(tmp_path))
+        train(Run(small(tmp_path)))
     assert not list(tmp_path.iterdir())
-    train(small(tmp_path, "sampler.memory_fraction=0.5", "train.steps=1"))
+    train(Run(small(tmp_path, "sampler.memory_fraction=0.5", "train.steps=1")))
 
 
 def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -268,4 +267,4 @@ def test_engines_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_that_cannot_be_made_is_not_called_a_full_disk(place: str) -> None:
     config = small(Path(place))
     with pytest.raises(UserError, match=r"cannot write: (the folder is gone, or cannot be made|a part of the path)"):
-        train(config)
+        train(Run(config))

@@ -14,6 +14,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.loop import train
 from tepo.training.rollout.collector import Collector
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, small
 
 
@@ -37,13 +38,13 @@ def test_a_run_that_is_asked_to_stop_saves_what_it_has(number: int, tmp_path: Pa
 
     words = ("train.steps=5", "train.checkpoint_every=4")
     with pytest.raises(signals.Stopped) as caught:
-        train(small(tmp_path / "a", *words), ask)
+        train(Run(small(tmp_path / "a", *words)), ask)
     assert caught.value.code == 75
     run = RunFolder.of(small(tmp_path / "a", *words))
     assert run.checkpoints() == [2]
     assert run.manifest()["status"] == "interrupted"
     assert run.manifest()["error"] == f"asked to stop ({signal.Signals(number).name})"
-    resumed, undisturbed = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
+    resumed, undisturbed = train(Run(small(tmp_path / "a", *words))), train(Run(small(tmp_path / "b", *words)))
     assert_same_run(resumed, undisturbed)
 
 
@@ -58,17 +59,17 @@ def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypa
     words = ("train.steps=4", "train.checkpoint_every=4", "train.staleness=1")
     monkeypatch.setattr(Collector, "_verdicts", asked_in_the_middle)
     with pytest.raises(signals.Stopped):
-        train(small(tmp_path / "a", *words))
+        train(Run(small(tmp_path / "a", *words)))
     monkeypatch.undo()
     run = RunFolder.of(small(tmp_path / "a", *words))
     assert run.checkpoints() == [1]  # the rollout of step 3 is drawn in step 2
-    resumed, undisturbed = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
+    resumed, undisturbed = train(Run(small(tmp_path / "a", *words))), train(Run(small(tmp_path / "b", *words)))
     assert_same_run(resumed, undisturbed)
 
 
 def test_a_run_that_is_asked_in_its_last_step_is_finished(tmp_path: Path) -> None:
     config = small(tmp_path)
-    train(config, lambda step, row: os.kill(os.getpid(), signal.SIGTERM) if step == 3 else None)
+    train(Run(config), lambda step, row: os.kill(os.getpid(), signal.SIGTERM) if step == 3 else None)
     assert RunFolder.of(config).finished()
     with pytest.raises(signals.Stopped):  # before its measurement
         signals.end_if_asked()
@@ -84,7 +85,7 @@ def test_outside_of_training_a_request_ends_the_command() -> None:
 def test_under_nohup_the_end_of_a_terminal_is_no_request(tmp_path: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     config = small(tmp_path, "train.steps=2")
-    train(config, lambda step, row: os.kill(os.getpid(), signal.SIGHUP))
+    train(Run(config), lambda step, row: os.kill(os.getpid(), signal.SIGHUP))
     assert RunFolder.of(config).finished()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     code = "import signal; from tepo.common import signals; signals.at_once(); signal.raise_signal(1); print('goes on')"

@@ -15,6 +15,7 @@ from tepo.training.preflight import check_settings, check_teacher
 from tepo.training.resources.memory import memory
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.run_progress import read_pending
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, lasting, small
 
 TEACHER = "model.teacher=package:laptop_sparse"
@@ -31,7 +32,7 @@ WORDS = ("objective=distillation", TEACHER, "train.learning_rate=1e-3")
 )
 def test_what_cannot_be_is_refused(words: list[str], what: str) -> None:
     with pytest.raises(UserError, match=what):
-        check_settings(compose(["objective=tepo", *words]))
+        check_settings(Run(compose(["objective=tepo", *words])))
 
 
 def test_a_teacher_with_other_tokens_is_refused() -> None:
@@ -52,8 +53,8 @@ def test_a_teacher_is_part_of_the_id_by_its_content() -> None:
 
 def test_the_plan_counts_a_teacher() -> None:
     config, other = compose(list(WORDS)), compose([])
-    shape, teacher = (shape_of(path) for path in (config.model.path, "package:laptop_sparse"))
-    assert memory(config, shape).reference - memory(other, shape).reference == 4 * teacher.parameters
+    teacher = shape_of("package:laptop_sparse")
+    assert memory(Run(config)).reference - memory(Run(other)).reference == 4 * teacher.parameters
 
 
 @pytest.mark.parametrize("more", [(), ("train.samples_per_prompt=1",), ("train.staleness=1",)], ids=str)
@@ -61,7 +62,7 @@ def test_a_killed_run_ends_as_one_that_went_through(tmp_path: Path, more: tuple[
     config = small(tmp_path / "stopped", *WORDS, *more)
     interrupted(config, 1)
     interrupted(config, 2)
-    stopped, through = train(config), train(small(tmp_path / "through", *WORDS, *more))
+    stopped, through = train(Run(config)), train(Run(small(tmp_path / "through", *WORDS, *more)))
     assert_same_run(stopped, through)
     rows = lasting(through)
     assert len(rows) == 3
@@ -83,6 +84,6 @@ def test_log_probs_are_those_of_the_teacher(tmp_path: Path) -> None:
 
 def test_the_policy_comes_closer_to_its_teacher(tmp_path: Path) -> None:
     words = ("train.steps=12", "train.prompts_per_step=32", "train.mini_batch_prompts=8", "train.epochs=1")
-    rows = lasting(train(small(tmp_path, *WORDS, *words, "train.learning_rate=3e-4")))
+    rows = lasting(train(Run(small(tmp_path, *WORDS, *words, "train.learning_rate=3e-4"))))
     kl = [row["rollout/teacher_kl"] for row in rows]
     assert sum(kl[-2:]) < 0.7 * sum(kl[:2])

@@ -7,6 +7,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 EVERY = ("train.token_dump_every=1", "train.checkpoint_every=1")
@@ -29,7 +30,7 @@ def test_what_became_of_dumps_is_said_and_a_changed_one_is_not_believed(
     with pytest.raises(UserError, match=r"is not as it was written.*\n.*step_000001\.json"):
         run.token_dumps()
     capfd.readouterr()
-    train(config)
+    train(Run(config))
     said = capfd.readouterr().err
     assert f"{run.tokens(1)} is not as it was written (SHA-256)" in said
     assert f"{run.tokens(2)} is missing" in said
@@ -53,10 +54,10 @@ def test_dumps_of_a_resumed_run_are_those_of_one_that_was_not_interrupted(
     stray.write_bytes(run.tokens(3).read_bytes())
     if run.checkpoints() == [2]:
         flip(run.tokens(3), 50)
-    train(config)
+    train(Run(config))
     assert "step_00000" not in capfd.readouterr().err
     assert not stray.exists()
-    whole = RunFolder(train(small(tmp_path / "whole", "train.token_dump_every=1")))
+    whole = RunFolder(train(Run(small(tmp_path / "whole", "train.token_dump_every=1"))))
     assert_same_run(run.path, whole.path)
     assert run.manifest()["tokens"] == whole.manifest()["tokens"]
     assert [path.read_bytes() for path in run.token_dumps()] == [path.read_bytes() for path in whole.token_dumps()]

@@ -21,6 +21,7 @@ from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import scheduled_learning_rate, train
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
+from tepo.training.run import Run
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.unit.policy.tiny import make_model
@@ -335,7 +336,7 @@ def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) 
     with the sampler's log-probs a third was clipped."""
     one = ("train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8")
     config = small(tmp_path, "objective=gspo", f"model.dtype={dtype}", *one)
-    train(config)
+    train(Run(config))
     (row,) = RunFolder.of(config).metrics()
     assert row["actor/pg_clipfrac"] == 0
     assert row["actor/ratio_max"] == pytest.approx(1, abs=1e-5)

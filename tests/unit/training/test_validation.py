@@ -21,6 +21,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.run import Run
 from tepo.training.validation import Validation, validation_sets
 from tests.unit.training.rollout.test_collector import Exchange
 from tests.unit.training.small import lasting, small, weights
@@ -39,7 +40,7 @@ def problems(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return RunFolder(train(small(tmp_path_factory.mktemp("measured"), *EVERY)))
+    return RunFolder(train(Run(small(tmp_path_factory.mktemp("measured"), *EVERY))))
 
 
 def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path)
 
 
 def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFolder) -> None:
-    plain = train(small(tmp_path))
+    plain = train(Run(small(tmp_path)))
     assert plain.name == measured.path.name
     assert weights(plain) == weights(measured.path)
     rows = lasting(measured.path)
@@ -75,7 +76,7 @@ def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_p
     assert {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")} == {
         f"start/{name}": value for name, value in untrained.items()
     }
-    once = lasting(train(small(tmp_path / "once", *EVERY, "train.steps=2")))
+    once = lasting(train(Run(small(tmp_path / "once", *EVERY, "train.steps=2"))))
     assert not any(name.startswith("start/") for name in once[0])
 
 
@@ -147,7 +148,7 @@ def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> 
     assert not {problem.prompt for problem in held_out} & {problem.prompt for problem, _ in stream.items}
     assert run_id(config) != run_id(small(tmp_path, *words[:2]))  # other problems are trained on
     assert run_id(small(tmp_path, *words[:2], "data.held_out=0")) == run_id(small(tmp_path, *words[:2]))
-    row = lasting(train(config))[-1]
+    row = lasting(train(Run(config)))[-1]
     assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
 
 
@@ -164,7 +165,7 @@ def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path
         if validation_sets(small(tmp_path, *words))[0][1][0].id == first.id:
             break
     with pytest.raises(UserError, match=rf"control tokens of the model: {first.id} \(<eos>\)"):
-        train(config := small(tmp_path, *words))
+        train(Run(config := small(tmp_path, *words)))
     assert RunFolder.of(config).metrics() == []
 
 
@@ -177,5 +178,5 @@ def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path,
         ((*own, "data.held_out=40"), "leaves none of 40 problems"),
     ):
         with pytest.raises(UserError, match=message):
-            train(small(tmp_path, *words))
+            train(Run(small(tmp_path, *words)))
     assert not any(tmp_path.rglob("metrics.jsonl"))

@@ -11,6 +11,7 @@ from tepo.sampling.sampler import Response
 from tepo.store.run_folder import final_model
 from tepo.training.loop import train
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.run import Run
 from tepo.training.value_tracker import ValueTracker
 from tests.unit.training.small import assert_same_run, interrupted, lasting, small, write
 
@@ -65,7 +66,7 @@ def test_a_killed_run_ends_as_one_that_went_through(tmp_path: Path, words: tuple
         config = few(tmp_path / "stopped", *words)
         checkpoint = final_model(interrupted(config, step).path)
         assert len(ValueTracker.read(checkpoint).known) == (8 if step == 1 else 12)
-    stopped, through = train(config), train(few(tmp_path / "through", *words))
+    stopped, through = train(Run(config)), train(Run(few(tmp_path / "through", *words)))
     assert_same_run(stopped, through)
     values = [row["rollout/value"] for row in lasting(through)]
     assert values[0] == 0.5

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from tepo.common import registry
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape
-from tepo.sampling.backends import sampler_backend
 
 if TYPE_CHECKING:
     import torch
@@ -77,8 +76,3 @@ def engine_kinds() -> list[str]:
 def engine_backend(kind: str) -> EngineBackend:
     """Return what an engine declares. Raises UserError for an unknown one."""
     return registry.backend(__name__, kind, "engine")
-
-
-def shares_weights(config: RunConfig) -> bool:
-    """True where the sampler reads the trainer's live weights."""
-    return sampler_backend(config.sampler.kind).shares_weights and engine_backend(config.engine.kind).shares_weights

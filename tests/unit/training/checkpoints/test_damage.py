@@ -9,6 +9,7 @@ from tepo.common.errors import UserError
 from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 STEPS = "train.steps=4"
@@ -21,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     interrupted(small(folder / "half", STEPS), 3)
     shutil.copytree(folder / "half", folder / "whole")
-    train(small(folder / "whole", STEPS))
+    train(Run(small(folder / "whole", STEPS)))
     return folder
 
 
@@ -31,7 +32,7 @@ def copied(runs: Path, name: str, store: Path) -> RunFolder:
 
 
 def resumes(store: Path, runs: Path) -> None:
-    ours, whole = train(small(store, STEPS)), RunFolder.of(small(runs / "whole", STEPS)).path
+    ours, whole = train(Run(small(store, STEPS))), RunFolder.of(small(runs / "whole", STEPS)).path
     assert_same_run(ours, whole)
     assert RunFolder(ours).finished()
 
@@ -133,7 +134,7 @@ def test_a_run_that_no_checkpoint_mends_is_refused_and_left_alone(
     }
     metrics = run.metrics_file.read_bytes() if run.metrics_file.exists() else None
     with pytest.raises(UserError) as caught:
-        train(small(tmp_path / "store", STEPS))
+        train(Run(small(tmp_path / "store", STEPS)))
     assert reason in caught.value.what + caught.value.where
     assert caught.value.where.endswith(place)
     assert caught.value.exit_code == 2
@@ -151,7 +152,7 @@ def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tm
     for file in lost:
         (other.path / file).unlink()
     with pytest.raises(UserError, match=r"no manifest says|does not fit the name|no configuration"):
-        train(small(tmp_path / "store", STEPS, "seed=9"))
+        train(Run(small(tmp_path / "store", STEPS, "seed=9")))
     assert not other.finished() or MANIFEST not in lost
 
 
@@ -167,7 +168,7 @@ def test_a_finished_run_that_is_damaged_is_refused(
     file: str, damage: Damage, reason: str, runs: Path, tmp_path: Path
 ) -> None:
     run = copied(runs, "whole", tmp_path / "store")
-    assert train(small(tmp_path / "store", STEPS)) == run.path
+    assert train(Run(small(tmp_path / "store", STEPS))) == run.path
     damage(run.path / file)
     with pytest.raises(UserError, match=reason):
-        train(small(tmp_path / "store", STEPS))
+        train(Run(small(tmp_path / "store", STEPS)))

@@ -15,6 +15,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.integration.tiny import tiny_model
 from tests.unit.training.checkpoints.write_files import write_files
 from tests.unit.training.small import small
@@ -159,7 +160,7 @@ def test_bitsandbytes_that_is_missing_or_too_old(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(UserError, match="bitsandbytes is not installed") as caught:
-        train(small(tmp_path, EIGHT_BIT, "model.path=nobody/nothing", f"model.revision={40 * '0'}"))
+        train(Run(small(tmp_path, EIGHT_BIT, "model.path=nobody/nothing", f"model.revision={40 * '0'}")))
     assert "[bitsandbytes]" in caught.value.fix
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.49.2")
     with pytest.raises(UserError, match=r"bitsandbytes 0\.49\.2 is too old"):
@@ -180,7 +181,7 @@ def test_ten_steps_with_8bit_moments_learn_as_with_adamw(tmp_path: Path) -> None
     """Rewards and the norms of gradients to a hundredth, the weights to a tenth of their way."""
     words = ("train.steps=10", "train.prompts_per_step=16", "train.mini_batch_prompts=8")
     configs = [small(tmp_path / word, *words, word) for word in ("engine.optimizer=adamw", EIGHT_BIT)]
-    folders = [train(config) for config in configs]
+    folders = [train(Run(config)) for config in configs]
     first, second = (RunFolder(folder).metrics() for folder in folders)
     for key in ("critic/score/mean", "actor/grad_norm", "actor/update_rms"):
         assert [row[key] for row in second] == pytest.approx([row[key] for row in first], rel=0.01)

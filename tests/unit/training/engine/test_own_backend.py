@@ -14,6 +14,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling import backends as samplers
 from tepo.training.engine import backends as engines
 from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.unit.training.small import COPYING, assert_same_run, own_backends, small
 
 SAMPLER = (
@@ -99,38 +100,38 @@ def test_they_are_choices_and_offered_for_a_typo() -> None:
 def test_they_train(tmp_path: Path) -> None:
     """To the same weights as the ones they are made of: the sampler's copy gets every update."""
     words = ("train.steps=2", "sampler.max_rows=99")
-    usual = train(small(tmp_path / "runs", *words))
+    usual = train(Run(small(tmp_path / "runs", *words)))
     for own in ("sampler=copied", "engine=doubled"):
-        folder = train(small(tmp_path / "runs", *words, own))
+        folder = train(Run(small(tmp_path / "runs", *words, own)))
         assert folder != usual
         assert_same_run(folder, usual)
 
 
 def test_they_are_refused_by_their_own_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="copied decodes at most 99 rows"):
-        train(small(tmp_path / "runs", "sampler=copied"))
+        train(Run(small(tmp_path / "runs", "sampler=copied")))
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError, match="doubled trains on two ranks"):
-        train(small(tmp_path / "runs", "engine=doubled"))
+        train(Run(small(tmp_path / "runs", "engine=doubled")))
     assert not (tmp_path / "runs").exists()
 
 
 def test_they_are_planned_by_what_they_declare() -> None:
     copied = compose(["scale=paper", "sampler=copied", "sampler.max_rows=64", "engine.offload=false"])
-    found = fit(copied, BY_NAME["8 H100"])
+    found = fit(Run(copied), BY_NAME["8 H100"])
     assert found.memory.sampler == found.memory.cache == 64 * 2**30
     assert "sampling needs" in found.problem
     assert found.changes == ("sampler.max_rows=4",)
     many = compose(["scale=paper", "sampler=copied", "sampler.max_rows=100"])
-    assert fit(many, BY_NAME["8 H100"]).problem.startswith("copied decodes")
-    fitting = fit(compose(["scale=paper", "sampler=copied"]), BY_NAME["8 H100"])  # a GiB a row
-    assert (fitting.problem, fitting.config.sampler.max_rows) == ("", 56)
+    assert fit(Run(many), BY_NAME["8 H100"]).problem.startswith("copied decodes")
+    fitting = fit(Run(compose(["scale=paper", "sampler=copied"])), BY_NAME["8 H100"])  # a GiB a row
+    assert (fitting.problem, fitting.run.config.sampler.max_rows) == ("", 56)
 
     doubled = compose(["scale=paper", "engine=doubled"])
-    found = fit(doubled, BY_NAME["1 H100"])
+    found = fit(Run(doubled), BY_NAME["1 H100"])
     assert found.memory.optimiser == 24 * SHAPE.parameters
     assert "the updates need" in found.problem
-    found = fit(doubled, BY_NAME["8 H100"])
+    found = fit(Run(doubled), BY_NAME["8 H100"])
     assert found.problem == "doubled trains on two ranks without offload"
     assert found.changes == ("engine.kind=deepspeed",)
 

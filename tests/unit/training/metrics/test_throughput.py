@@ -13,6 +13,7 @@ from tepo.training.loop import train
 from tepo.training.metrics.throughput import Size, TokenCounts, phases
 from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.run import Run
 from tests.unit.training.small import small
 
 
@@ -32,7 +33,7 @@ def rollout(*groups: tuple[int, list[int]]) -> FlatRollout:
 
 
 def test_a_run_has_the_figures_of_one_rank(tmp_path: Path) -> None:
-    folder = train(small(tmp_path, "train.steps=3", "train.checkpoint_every=1"))
+    folder = train(Run(small(tmp_path, "train.steps=3", "train.checkpoint_every=1")))
     rows = RunFolder(folder).metrics()
     for row in rows:
         seconds = phases({name[9:]: value for name, value in row.items() if name.startswith("timing_s/")})

@@ -10,6 +10,7 @@ from tepo.common.errors import UserError
 from tepo.config.run_config import TrackerName
 from tepo.training.loop import train
 from tepo.training.metrics.trackers import check_trackers
+from tepo.training.run import Run
 from tests.unit.training.small import small, write
 
 
@@ -19,7 +20,7 @@ def test_one_that_is_not_installed_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=f"{name} is not installed") as refused:
-        train(small(tmp_path / "runs", f"tracking.to=[{name}]"))
+        train(Run(small(tmp_path / "runs", f"tracking.to=[{name}]")))
     assert refused.value.exit_code == 2
     assert f"[{name}]" in refused.value.fix
     assert not (tmp_path / "runs").exists()

@@ -14,6 +14,7 @@ from tepo.training.resources.estimate import decoding, measuring_time, operation
 from tepo.training.resources.gpu_cards import GIB, H20, H100, H200
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import memory
+from tepo.training.run import Run
 from tests.integration.commands import python
 
 FACTOR = 1.5  # what a plan promises
@@ -25,7 +26,7 @@ RECORD = Path(__file__).parents[4] / "perf/results/gpu_nvidia_h200.json"
 
 
 def paper(machine: str, *words: str) -> Fit:
-    return fit(compose(["scale=paper", *words]), BY_NAME[machine])
+    return fit(Run(compose(["scale=paper", *words])), BY_NAME[machine])
 
 
 def seconds(machine: str, *words: str) -> float:
@@ -49,7 +50,7 @@ def test_a_step_of_the_7b_on_a_node_is_in_the_range_that_was_worked_out_by_hand(
     for phase, (low, high) in ranges.items():
         assert low <= getattr(time, phase) <= high, phase
     assert 5 <= time.rest <= 7
-    assert close(measuring_time(found.config, SEVEN, BY_NAME["8 H100"].of(found.config)), 300)
+    assert close(measuring_time(found.run, BY_NAME["8 H100"].of(found.run)), 300)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +72,10 @@ def test_a_whole_run_of_a_small_model_took_what_is_planned() -> None:
     """SmolLM2-135M in 512 responses of 25 tokens; 38 to 64 of 125 groups were mixed."""
     words = "sampler=torch engine=torch model.dtype=bfloat16 sampler.max_rows=512 sampler.margin=1"
     lengths = "train.max_new_tokens=64 train.max_prompt_tokens=160 model.gradient_checkpointing=false"
-    config = compose(["scale=single_gpu", *words.split(), *lengths.split()])
-    gpus, took = BY_NAME["1 H200"].of(config), measured("smollm")
-    config, _ = fill(config, SMALL, gpus, reference=False)
-    time = step_time(config, SMALL, gpus, memory(config, SMALL, gpus))
+    run = Run(compose(["scale=single_gpu", *words.split(), *lengths.split(), "objective=grpo_dapo"]), sizes=SMALL)
+    gpus, took = BY_NAME["1 H200"].of(run), measured("smollm")
+    run, _ = fill(run, gpus)
+    time = step_time(run, gpus, memory(run, gpus))
     for planned, phase in ((time.updates, "update_actor, of a step"), (time.rollout, "gen, of a step")):
         assert close(planned, took[f"GRPO/DAPO: {phase}"]), phase
     assert close(time.total, took["GRPO/DAPO: a step"])
@@ -87,7 +88,7 @@ def test_decoding_takes_what_it_took() -> None:
         compose(["scale=paper", f"model={one}", *PLAIN]) for one in ("qwen2.5-0.5b", "deepseek-r1-distill-llama-8b")
     )
     for config, card, rate in ((small, H200, measured("sampler")["sampled, with graphs"]), (large, H100, 12_500)):
-        spent = decoding(config, KNOWN[config.model.path], card, 40 * GIB, 256, 256, 1000, 1000)
+        spent = decoding(Run(config), card, 40 * GIB, 256, 256, 1000, 1000)
         assert close(256 * 1000 / spent, rate)
 
 
@@ -97,14 +98,14 @@ def test_the_step_that_verl_published_comes_out(monkeypatch: pytest.MonkeyPatch)
     docs/advance/one_step_off.md; recipe/one_step_off_policy/dapo_7b_math_fsdp2_4_12.sh)."""
     words = "train.prompts_per_step=512 train.samples_per_prompt=12 train.mini_batch_prompts=32 train.epochs=1"
     more = "train.max_new_tokens=20480 sampler.tensor_parallel=2 sampler.margin=1 sampler.max_rows=512"
-    config = compose(["scale=paper", *words.split(), *more.split(), *PLAIN[1:], "model.gradient_checkpointing=true"])
-    gpus = Machine(H20, 4, 8, 1800 * GIB).of(config)
-    needed = memory(config, SEVEN, gpus)
+    run = Run(compose(["scale=paper", *words.split(), *more.split(), *PLAIN[1:], "model.gradient_checkpointing=true"]))
+    gpus = Machine(H20, 4, 8, 1800 * GIB).of(run)
+    needed = memory(run, gpus)
     monkeypatch.setattr(estimate, "KEPT_SHARE", 1.0)
     monkeypatch.setattr(estimate, "STEP", 0.022)
     for tokens in range(500, 4000, 50):
         monkeypatch.setattr(estimate, "RESPONSE_SHARE", tokens / 20480)
-        time = step_time(config, SEVEN, gpus, needed)
+        time = step_time(run, gpus, needed)
         if time.updates + time.reductions >= 286:
             break
     assert close(time.rollout, 321)
@@ -135,19 +136,19 @@ def test_what_makes_a_step_longer(shorter: str, longer: str) -> None:
     def step(words: str) -> float:
         machine = next(name for name in sorted(BY_NAME, key=len, reverse=True) if words.startswith(name))
         config = compose(["scale=paper", *words.removeprefix(machine).split()])
-        return fit(config, BY_NAME[machine], reference="grpo" in words).time.total
+        return fit(Run(config), BY_NAME[machine]).time.total
 
     assert step(shorter) < step(longer)
 
 
 def test_passes_are_counted() -> None:
     """A reference policy is one more before the updates, recomputation one more in them; LoRA does without one."""
-    plain, anchored = (fit(compose(["scale=paper"]), BY_NAME["8 H100"], reference=one).time for one in (False, True))
+    plain, anchored = (paper("8 H100", f"objective={name}").time for name in ("tepo", "grpo"))
     assert anchored.logprobs == pytest.approx(2 * plain.logprobs)
     words = ("scale=single_gpu", "model=qwen2.5-1.5b")
     more = ("model.gradient_checkpointing=false", "model.gradient_checkpointing=true", "model.lora_rank=32")
     kept, again, lora = (
-        fit(compose([*words, *one]), BY_NAME["1 H200"]).time for one in ([more[0]], [more[1]], more[1:])
+        fit(Run(compose([*words, *one])), BY_NAME["1 H200"]).time for one in ([more[0]], [more[1]], more[1:])
     )
     assert again.updates == pytest.approx(4 / 3 * kept.updates) == pytest.approx(4 / 3 * lora.updates)
 
@@ -179,10 +180,10 @@ def test_a_small_model_waits_for_the_host_of_vllm_and_a_large_one_does_not(rows:
     """vLLM was measured to take so long for a token of so many rows on the host. A GPU reads 0.5B in less, and
     72B in more: no time of the host comes on top of that."""
     config, count, tokens = compose(["scale=paper", "model=qwen2.5-0.5b", *PLAIN]), rows, 1000
-    spent = decoding(config, KNOWN[config.model.path], H200, 40 * GIB, rows, count, tokens, tokens)
+    spent = decoding(Run(config), H200, 40 * GIB, rows, count, tokens, tokens)
     assert 1 < 1000 * spent / tokens / milliseconds < 3
     large = replace(SEVEN, layers=280)
-    spent = decoding(config, large, H200, 400 * GIB, rows, count, tokens, tokens)
+    spent = decoding(Run(config, sizes=large), H200, 400 * GIB, rows, count, tokens, tokens)
     weights = 2 * (large.layers * large.layer_parameters + large.head_parameters)
     context = estimate.PROMPT + tokens * math.exp(estimate.SPREAD**2) / 2
     reading = (weights + rows * context * 2 * large.cache_numbers) / (estimate.BANDWIDTH * H200.bandwidth)
@@ -194,18 +195,17 @@ def test_a_small_model_waits_for_the_host_of_vllm_and_a_large_one_does_not(rows:
 def test_a_checkpoint_takes_the_time_of_a_copy_where_main_memory_holds_one() -> None:
     """32B by hand: 14 bytes of a weight, 1 GB/s. Ten times as long as it takes to write it passes before the next. On
     512 GiB the training waits until it is there."""
-    config = compose(["scale=paper", "model=qwen2.5-32b"])
-    found = fit(config, BY_NAME["8 H100"])
-    gpus, size = found.machine.of(config), 14 * found.shape.parameters
+    found = paper("8 H100", "model=qwen2.5-32b")
+    gpus, size = found.machine.of(found.run), 14 * found.run.shape.parameters
     assert found.time.write == pytest.approx(size / 1e9)
     roomy, tight = (replace(gpus, host=found.memory.host + share * size) for share in (2.01, 1.99))
     every = 10 * found.time.write
     for machine, wait in ((roomy, size / 8 / 20e9), (tight, found.time.write)):
-        time = step_time(found.config, found.shape, machine, found.memory)
+        time = step_time(found.run, machine, found.memory)
         assert time.checkpoints == pytest.approx((time.total - time.checkpoints) / every * wait)
-    assert found.hours(trained=True) > config.train.steps * found.time.total / 3600 + found.time.write / 3600
-    often = fit(compose(["scale=paper", "train.checkpoint_every=1"]), BY_NAME["8 H100"]).time
-    assert often.checkpoints > 5 * fit(compose(["scale=paper"]), BY_NAME["8 H100"]).time.checkpoints
+    assert found.hours(trained=True) > found.run.config.train.steps * found.time.total / 3600 + found.time.write / 3600
+    often = paper("8 H100", "train.checkpoint_every=1").time
+    assert often.checkpoints > 5 * paper("8 H100").time.checkpoints
 
 
 def test_a_step_is_no_shorter_than_the_updates_of_the_longest_response() -> None:
@@ -214,7 +214,7 @@ def test_a_step_is_no_shorter_than_the_updates_of_the_longest_response() -> None
     config = compose(["scale=paper", *PLAIN])
     updates = {}
     for nodes in (1, 4, 16):
-        updates[nodes] = fit(config, Machine(H100, nodes, 8, 1843 * GIB)).time.updates
+        updates[nodes] = fit(Run(config), Machine(H100, nodes, 8, 1843 * GIB)).time.updates
     assert updates[4] == pytest.approx(updates[1] / 4, rel=0.15)
     assert updates[16] > 1.5 * updates[1] / 16
 
@@ -234,9 +234,7 @@ def test_updates_hold_the_memory_that_they_held_on_an_h200(
     """Of torch's allocator, without CUDA's own and fragments."""
     lengths = ("train.max_prompt_tokens=512", "train.max_new_tokens=3584", "engine.micro_batch_tokens=16384")
     chosen = ("sampler=torch", *PLAIN, "sampler.max_rows=256", f"model.gradient_checkpointing={checkpointing}", *words)
-    found = memory(
-        compose(["scale=single_gpu", f"model={model}", *lengths, *chosen]), KNOWN[f"Qwen/{model.capitalize()[:-1]}B"]
-    )
+    found = memory(Run(compose(["scale=single_gpu", f"model={model}", *lengths, *chosen])))
     planned = found.updating - found.context - found.fragments
     assert planned / GIB == pytest.approx(measured("one_gpu")[f"{name}: peak memory, to the plan"], rel=0.06)
 
@@ -245,7 +243,8 @@ def test_a_plan_imports_no_torch() -> None:
     code = (
         "import sys; from tepo.config.compose import compose; from tepo.planning.fit import fit; "
         "from tepo.planning.gpus import machines; "
-        "assert any(fit(compose(['scale=paper']), one).time.total for one in machines()); "
+        "from tepo.training.run import Run; "
+        "assert any(fit(Run(compose(['scale=paper'])), one).time.total for one in machines()); "
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     python("-c", code)

@@ -8,6 +8,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling.embedded.kv_cache import gpu_cache_bytes
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import Gpus, held_by_others, memory, sequence_bytes
+from tepo.training.run import Run
 
 PLAIN = ("sampler.tensor_parallel=1", "engine.micro_batch_tokens=16384", "engine.zero_stage=2")
 CLOSED = (*PLAIN, "sampler.max_rows=256", "model.gradient_checkpointing=true")
@@ -34,15 +35,15 @@ def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> No
 
 def test_sharding_divides_what_it_should() -> None:
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    one, eight = (memory(closed("scale=paper"), shape, Gpus(ranks)) for ranks in (1, 8))
+    one, eight = (memory(Run(closed("scale=paper")), Gpus(ranks)) for ranks in (1, 8))
     assert one.optimiser == pytest.approx(12 * shape.parameters)
     assert eight.optimiser == pytest.approx(one.optimiser / 8)
     assert eight.weights == one.weights == 2 * shape.parameters
-    whole = memory(closed("scale=paper", "engine.zero_stage=3"), shape, Gpus(8))
+    whole = memory(Run(closed("scale=paper", "engine.zero_stage=3")), Gpus(8))
     assert whole.weights < one.weights / 3
     assert whole.load < one.load / 5  # a shard and the largest tensor
     assert whole.load_host == 0 < one.load_host
-    assert memory(closed("scale=paper", "engine.zero_stage=3", "engine.offload=true"), shape, Gpus(8)).optimiser == 0
+    assert memory(Run(closed("scale=paper", "engine.zero_stage=3", "engine.offload=true")), Gpus(8)).optimiser == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_bytes_of_gradients_by_hand(words: list[str], shared: int, whole: int, o
     than that and goes alone: a copy and its form in float32."""
     shape = KNOWN["Qwen/Qwen2.5-7B"]
     copies = 6 * shape.head_parameters if on_their_way else 0
-    found = memory(closed("scale=paper", *words), shape, Gpus(8))
+    found = memory(Run(closed("scale=paper", *words)), Gpus(8))
     assert found.gradients == pytest.approx((shared / 8 + whole) * shape.parameters + on_their_way + copies)
 
 
@@ -76,8 +77,7 @@ def test_bytes_of_gradients_by_hand(words: list[str], shared: int, whole: int, o
 )
 def test_main_memory_holds_the_weights_that_sampled(words: tuple[str, ...], copies: int) -> None:
     """Of each rank of a node, where a sampler draws with them beside the updates; of adapters nothing to speak of."""
-    shape = KNOWN["Qwen/Qwen2.5-7B"]
-    fresh, stale = (memory(closed("scale=paper", *words, f"train.staleness={n}"), shape, Gpus(8, 8)) for n in (0, 1))
+    fresh, stale = (memory(Run(closed("scale=paper", *words, f"train.staleness={n}")), Gpus(8, 8)) for n in (0, 1))
     assert stale.host - fresh.host == copies * fresh.weights
     assert replace(stale, host=0.0) == replace(fresh, host=0.0)
 
@@ -96,7 +96,7 @@ def test_main_memory_holds_the_weights_that_sampled(words: tuple[str, ...], copi
 def test_bytes_of_a_weight_by_hand(dtype: str, word: str, optimiser: float, host: float) -> None:
     """Gradients are summed in float32 on the GPU whatever holds the rest."""
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    found = memory(compose([f"model.dtype={dtype}", word]), shape)
+    found = memory(Run(compose([f"model.dtype={dtype}", word]), sizes=shape))
     assert found.gradients == 4 * shape.parameters
     assert found.optimiser == pytest.approx(optimiser * shape.parameters)
     buffer = 4 * shape.head_parameters if host else 0
@@ -118,7 +118,7 @@ def test_what_this_process_holds_is_not_that_of_others(free: float, reserved: fl
 
 def test_what_sleeping_leaves_and_fragments_count_in_updates() -> None:
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    found = memory(closed("scale=paper"), shape, Gpus(8, 8, 79 * GIB))
+    found = memory(Run(closed("scale=paper")), Gpus(8, 8, 79 * GIB))
     moving = found.gradients + max(found.activations + found.logits, found.step)
     assert found.updating == pytest.approx(found.resident + 1.05 * moving + 1.5 * GIB)
     assert found.syncing == pytest.approx(found.resident + 2 * shape.parameters + 3.5 * GIB + found.gather)
@@ -129,15 +129,15 @@ def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:
     rows."""
     shape, device = KNOWN["Qwen/Qwen2.5-7B"], 80 * GIB
     config = closed("scale=paper", "sampler=torch", "sampler.max_rows=1024")
-    found = memory(config, shape, Gpus(8, bytes=device))
+    found = memory(Run(config), Gpus(8, bytes=device))
     row = 2 * shape.cache_numbers * (2048 + 8192 + 64)
     free = device - found.resident - 2 * 2 * shape.parameters
     assert found.cache == pytest.approx(gpu_cache_bytes(free, device), abs=row)
     assert found.cache > 20 * row
     assert found.sampling < device
-    few = memory(closed("scale=paper", "sampler=torch", "sampler.max_rows=4"), shape, Gpus(8, bytes=device))
+    few = memory(Run(closed("scale=paper", "sampler=torch", "sampler.max_rows=4")), Gpus(8, bytes=device))
     assert few.cache == 4 * row
-    full = memory(config, shape, Gpus(8, bytes=found.resident))  # nothing left: one row all the same
+    full = memory(Run(config), Gpus(8, bytes=found.resident))  # nothing left: one row all the same
     assert full.cache == row
 
 
@@ -146,10 +146,10 @@ def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_
     words, gpus = ("scale=paper", "model=qwen3-14b", "engine.zero_stage=3"), Gpus(8, 8, 79 * GIB)
     plain, cut = closed(*words), closed(*words, "sampler.tensor_parallel=2")
     shape = KNOWN[plain.model.path]
-    alone, two = (memory(config, shape, gpus) for config in (plain, cut))
+    alone, two = (memory(Run(config), gpus) for config in (plain, cut))
     assert two.sampler == alone.sampler  # what the trainer leaves
     together = 1.75 * GIB  # communicators and buffers
     assert two.cache == pytest.approx(alone.cache + shape.parameters - together)  # half of the weights, two bytes each
-    assert sequence_bytes(cut, shape) == 2 * 2 * 40 * 4 * 128 * (2048 + 8192) == sequence_bytes(plain, shape) / 2
+    assert sequence_bytes(Run(cut)) == 2 * 2 * 40 * 4 * 128 * (2048 + 8192) == sequence_bytes(Run(plain)) / 2
     assert alone.syncing - two.syncing == pytest.approx(shape.parameters - together)
     assert two.asleep == alone.asleep + together

@@ -24,6 +24,7 @@ from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights
+from tepo.training.run import Run
 from tests.unit.training.small import COPYING, interrupted, lasting, own_backends, small, weights
 
 WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1")
@@ -99,7 +100,7 @@ def comparable(folder: Path) -> tuple[Any, ...]:
 
 
 def in_turn(store: Path, *words: str) -> Path:
-    return train(small(store, *WORDS, *words, "sampler=near"))
+    return train(Run(small(store, *WORDS, *words, "sampler=near")))
 
 
 @pytest.mark.parametrize("first", ["sampling", "training"])
@@ -118,7 +119,7 @@ def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     config = small(store, *WORDS, *words, "sampler=far")
     shutil.rmtree(RunFolder.of(config).path, ignore_errors=True)
     order = Order(config, first, monkeypatch)
-    assert comparable(train(config)) == comparable(usual)
+    assert comparable(train(Run(config))) == comparable(usual)
     assert order.drawn == [*range(2, config.train.steps + 1)]
     *beside, last = RunFolder.of(config).metrics()
     for row in beside[: -config.train.staleness + 1 or None]:
@@ -133,7 +134,7 @@ def test_old_values_of_other_weights_than_those_that_sampled_are_found(
     weights after the updates, the gap has grown."""
     monkeypatch.setattr(BehaviorWeights, "back", lambda behavior: contextlib.nullcontext())
     with pytest.raises(RunFailed, match="sampler and trainer disagree"):
-        train(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far"))
+        train(Run(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far")))
 
 
 @pytest.mark.parametrize("first", ["sampling", "training"])
@@ -146,10 +147,10 @@ def test_a_run_that_failed_in_the_middle_goes_on_to_the_same_bits(
         order = Order(config, first, patch)
         order.on_update = raising(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            train(config)
+            train(Run(config))
     assert not [thread for thread in threading.enumerate() if thread.name == "sampling ahead"]
     Order(config, first, monkeypatch)
-    assert comparable(train(config)) == comparable(in_turn(store))
+    assert comparable(train(Run(config))) == comparable(in_turn(store))
 
 
 def test_a_run_that_is_asked_to_stop_finishes_the_step_and_its_rollout(
@@ -160,17 +161,17 @@ def test_a_run_that_is_asked_to_stop_finishes_the_step_and_its_rollout(
         order = Order(config, "training", patch)
         order.on_sample = lambda step: os.kill(os.getpid(), signal.SIGUSR2) if step == 3 else None
         with pytest.raises(signals.Stopped):
-            train(config)
+            train(Run(config))
     assert RunFolder.of(config).checkpoints() == [2]
     Order(config, "training", monkeypatch)
-    assert comparable(train(config)) == comparable(in_turn(store))
+    assert comparable(train(Run(config))) == comparable(in_turn(store))
 
 
 def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], None]) -> tuple[Any, ...]:
     config = small(store / sampler, *WORDS, "train.steps=4", f"sampler={sampler}")
     with pytest.MonkeyPatch.context() as patch:
         break_off(Order(config, first if sampler == "far" else "training", patch))
-        return comparable(train(config))
+        return comparable(train(Run(config)))
 
 
 def no_groups(order: Order) -> None:
@@ -220,9 +221,9 @@ def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypa
     with monkeypatch.context() as patch:
         no_groups(Order(killed, "training", patch))
         interrupted(killed, 2)
-    resumed = comparable(train(killed))
+    resumed = comparable(train(Run(killed)))
     with monkeypatch.context() as patch:
         no_groups(Order(whole, "training", patch))
-        assert resumed == comparable(train(whole))
+        assert resumed == comparable(train(Run(whole)))
     *_, steps, end = resumed
     assert (steps, end.kind, end.step) == (3, "collapse", 4)

@@ -19,6 +19,7 @@ from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.run_progress import read_pending
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks
+from tepo.training.run import Run
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 CPU = torch.device("cpu")
@@ -51,7 +52,7 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         if step > 1:
             shutil.copytree(run.checkpoint(step - 1), store / "kept" / str(step - 1))
 
-    train(config, keep)
+    train(Run(config), keep)
     keep(config.train.steps + 1, {})
     return Kept(config, run, store / "kept")
 
@@ -121,12 +122,12 @@ def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept, step: int
 def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_path: Path, every: int, stop: int) -> None:
     config = small(tmp_path, *WORDS, f"train.checkpoint_every={every}")
     interrupted(config, stop)
-    train(config)
+    train(Run(config))
     assert_same_run(RunFolder.of(config).path, stale.run.path)
 
 
 def test_a_sampler_that_disagrees_stops_the_run_when_it_has_drawn(tmp_path: Path) -> None:
     config = small(tmp_path, *WORDS, "sampler.gap_bound=1e-12")
     with pytest.raises(RunFailed, match="step 1"):
-        train(config)
+        train(Run(config))
     assert RunFolder.of(config).metrics() == []

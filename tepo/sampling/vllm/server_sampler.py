@@ -53,7 +53,7 @@ def check_servers(urls: Sequence[str]) -> None:
         fix = "sampler.servers=[http://host:8000], or sampler=vllm"
         raise UserError("no vLLM server is named", where="sampler.servers", fix=fix)
     for url in urls:
-        check_url(url)
+        check_url(url, "sampler.servers")
     for url in urls:
         answer = ask(url.rstrip("/"), "/is_sleeping", None)
         if not isinstance(answer.get("is_sleeping"), bool):

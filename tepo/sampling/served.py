@@ -110,22 +110,22 @@ class ServedModel:
     def path(self) -> str:
         return self.name
 
-    def kind(self) -> str:
-        """The server's own word for what it is, such as vllm; often the name of a company. Raises UserError for a
+    def entry(self) -> dict[str, Any]:
+        """The model in the server's list. `owned_by` is often the kind of server, such as vllm. Raises UserError for a
         server that does not answer, refuses the key, or does not have the model."""
         try:
-            reply = self.ask("/models", None, limit=_LIST_BYTES, seconds=_LIST_SECONDS)
+            reply = self.ask("/models", None, limit=_LIST_BYTES)
         except _Passing as error:
             fix = "start it, or correct the address; most end with /v1"
             raise UserError(f"the server does not answer: {error}", where=self.url, fix=fix) from None
         models = reply.get("data")
-        listed = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
-        kinds = {str(model.get("id")): str(model.get("owned_by")) for model in listed}
-        if not kinds:
+        entries = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+        if not entries:
             raise self.garbage(str(reply), "/models")
-        if self.model not in kinds:
-            raise unknown_name("model", self.model, kinds, where=f"{self.url} ({_FORM})")
-        return kinds[self.model]
+        named = {str(model.get("id")): model for model in entries}
+        if self.model not in named:
+            raise unknown_name("model", self.model, named, where=f"{self.url} ({_FORM})")
+        return named[self.model]
 
     def ask(
         self,
@@ -133,7 +133,7 @@ class ServedModel:
         body: Mapping[str, Any] | None,
         connections: Connections | None = None,
         limit: int = ANSWER_BYTES,
-        seconds: float = _ANSWER_SECONDS,
+        seconds: float = _LIST_SECONDS,
     ) -> dict[str, Any]:
         """The server's answer to one request (None: a GET). Raises _Passing where it may be made again, UserError where
         the server refuses it, or answers what no such server does."""
@@ -180,14 +180,15 @@ class ServedModel:
 class ServedSampler:
     """Text from a served model. Evaluation uses it as it does a `Sampler`, but a prompt is a `TextPrompt`, and a
     response a `TextResponse`, which its server draws as it likes from the seed. patience: seconds for which all
-    requests may fail before it gives up. Raises UserError as `ServedModel.kind` does."""
+    requests may fail before it gives up. seconds: for one response. Raises UserError as `ServedModel.entry` does."""
 
     side_by_side = _SIDE_BY_SIDE
 
-    def __init__(self, model: ServedModel, patience: float = 120.0):
-        self.model, self.patience, kind = model, patience, model.kind()
-        self.vllm = kind == "vllm"
-        self.parts = {"server": kind}
+    def __init__(self, model: ServedModel, patience: float = 120.0, seconds: float = _ANSWER_SECONDS):
+        self.model, self.patience, self.seconds, entry = model, patience, seconds, model.entry()
+        self.parts = {"server": str(entry.get("owned_by"))}
+        self.vllm = self.parts["server"] == "vllm"
+        self.room = entry.get("max_model_len")  # vLLM's, in tokens
         self.pool = ThreadPoolExecutor(self.side_by_side)
         self.queues = list[ServedQueue]()
         self.lock = threading.Lock()
@@ -205,27 +206,32 @@ class ServedSampler:
 
     def check(self, prompt: TextPrompt, params: SamplingParams) -> None:
         """Ask for one token. Raises UserError where the server cannot be asked so."""
-        filters = {"min_p": params.min_p > 0, "top_k": params.top_k > 0, "thinking": prompt.thinking is not None}
-        if not self.vllm and (beyond := [name for name, needed in filters.items() if needed]):
-            what = f"{' and '.join(beyond)} is asked for, and of servers only vLLM is known to do so"
-            says = f"it says it is {self.parts['server']!r}"
-            fix = "another protocol, or numbers (NAME:top_k0:min_p0): OpenAI's API has temperature, top_p and a limit"
-            raise UserError(f"{what}: {says}; others pass over it without a word", where=self.model.url, fix=fix)
+        extras = {"min_p": params.min_p > 0, "top_k": params.top_k > 0, "thinking": prompt.thinking is not None}
+        if not self.vllm and (beyond := [f"no {name}" for name, needed in extras.items() if needed]):
+            what = (
+                f"OpenAI's API has {' and '.join(beyond)}, and this server ({self.parts['server']}) isn't known to be"
+            )
+            fix = "another protocol, numbers without it (NAME:top_k0:min_p0, no --thinking), or a vLLM server"
+            raise UserError(f"{what} vLLM: it could ignore that without a word", where=self.model.url, fix=fix)
+        if isinstance(self.room, int) and params.max_new_tokens >= self.room:
+            what = f"a response may have {params.max_new_tokens:,} tokens, and the server has {self.room:,} for it and"
+            raise UserError(f"{what} its prompt", where=self.model.url, fix="NAME:tokensN, with fewer")
         self.answer(prompt, replace(params, n=1, max_new_tokens=1), 0, Connections())
 
     def answer(self, prompt: TextPrompt, params: SamplingParams, seed: int, connections: Connections) -> TextResponse:
         """A response. Raises UserError when the server refuses the request, answers nonsense, or nothing for as long as
         the patience lasts."""
         body = self._body(prompt, params, seed)
-        limit, seconds = ANSWER_BYTES + _TOKEN_BYTES * params.max_new_tokens, _SHORTEST
+        limit, pause = ANSWER_BYTES + _TOKEN_BYTES * params.max_new_tokens, _SHORTEST
         while True:
             try:
-                reply = self.model.ask(prompt.path, body, connections, limit)
+                reply = self.model.ask(prompt.path, body, connections, limit, self.seconds)
             except _Passing as error:
-                self._endure(error)
-                if connections.ended.wait(max(min(error.seconds, _PAUSE), seconds * random.uniform(0.5, 1))):
+                if not connections.ended.is_set():
+                    self._endure(error)
+                if connections.ended.wait(max(min(error.seconds, _PAUSE), pause * random.uniform(0.5, 1))):
                     raise UserError("given up before an answer", where=self.model.url) from None
-                seconds = min(2 * seconds, _LONGEST)
+                pause = min(2 * pause, _LONGEST)
             else:
                 self.failing_since = None
                 return self._read(reply, prompt)

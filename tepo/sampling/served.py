@@ -22,7 +22,7 @@ from typing import Any, cast
 from tepo.common.errors import UserError, unknown_name
 from tepo.config.own_files import SERVED
 from tepo.sampling.sampler import Job, SamplingParams
-from tepo.sampling.vllm.http import ANSWER_BYTES, Answer, Connections, check_url, exchange
+from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ServerReply, check_url, exchange
 from tepo.sampling.vllm.response_groups import sample_seed
 
 KEY = "OPENAI_API_KEY"  # the environment variable with the key, unless another is named
@@ -162,7 +162,7 @@ class ServedModel:
             raise self.garbage(said, path)
         return reply
 
-    def _said(self, answer: Answer) -> str:
+    def _said(self, answer: ServerReply) -> str:
         """The server's words about an error, or the beginning of its answer."""
         error = (answer.json() or {}).get("error")
         message = error.get("message") if isinstance(error, dict) else error

@@ -126,7 +126,7 @@ def check_url(url: str, where: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerReply:
     """What a server answered. content: one byte more than the limit where there is more."""
 
     status: int
@@ -162,7 +162,7 @@ def exchange(
     limit: int = ANSWER_BYTES,
     seconds: float = _ANSWER_SECONDS,
     headers: Mapping[str, str] = {},
-) -> Answer:
+) -> ServerReply:
     """What a server answers to JSON (None: to a GET). Raises OSError, HTTPException or ValueError (no name of a host)
     when it does not, or not within so many seconds."""
     data, connections = None if body is None else json.dumps(body), connections or Connections()
@@ -175,7 +175,7 @@ def exchange(
         content = answer.read(limit + 1)
         if connections.ended.is_set() or (answer.length and len(content) <= limit):  # the second: what is left to come
             raise ConnectionAbortedError("cut before the end of its answer")
-        return Answer(answer.status, content, answer.headers)
+        return ServerReply(answer.status, content, answer.headers)
 
 
 def ask(

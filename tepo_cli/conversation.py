@@ -114,7 +114,7 @@ def converse(model: str, store: Path, revision: str | None, manner: Manner, back
     asked; of a question that cannot be asked the reason is printed."""
     target = find_target(model, store, revision)
     if isinstance(target.weights, ServedModel):
-        what = "a served model gives text, and tepo chat takes its weights"
+        what = "tepo chat loads the weights of a model, and a served one only answers requests"
         fix = "a client of its server, such as `vllm chat`; `tepo eval` measures it where it is"
         raise UserError(what, where=model, fix=fix)
     sizes, options = target.weights.sizes(), SamplerOptions(backend, max_rows=1)

@@ -1,4 +1,5 @@
-"""Interface of every sampler. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
+"""Interface of every sampler. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`; an evaluation
+takes `served` for one, with text in place of tokens."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

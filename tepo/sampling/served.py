@@ -22,7 +22,7 @@ from typing import Any, cast
 from tepo.common.errors import UserError, unknown_name
 from tepo.config.own_files import SERVED
 from tepo.sampling.sampler import Job, SamplingParams
-from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ServerReply, check_url, exchange
+from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ServerReply, exchange, is_url
 from tepo.sampling.vllm.response_groups import sample_seed
 
 KEY = "OPENAI_API_KEY"  # the environment variable with the key, unless another is named
@@ -89,7 +89,8 @@ class ServedModel:
         if "@" in url or "?" in url:
             what = "the address holds more than a place, and it is stored with the results"
             raise UserError(what, where="--model", fix=f"{_FORM}, and the key in the environment variable {KEY}")
-        check_url(url, f"--model {SERVED}URL#NAME")
+        if not is_url(url):
+            raise UserError("no URL of a server", where=f"--model {word}", fix=_FORM)
         if variable is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", variable):
             what = "that is no name of an environment variable"
             raise UserError(what, where="--api-key-env", fix=f"export {KEY}=…, and leave the option out")

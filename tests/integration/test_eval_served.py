@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_words(folder)
     save_family(folder / "model", "qwen2", chat=True)
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    tokenizer.chat_template = CHAT + "{% if enable_thinking %}Let me count{% endif %}"
+    tokenizer.chat_template = CHAT + "{% if enable_thinking %}\\boxed{6}{% endif %}"
     tokenizer.save_pretrained(folder / "model")
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     settings = GenerationConfig(do_sample=True, repetition_penalty=5.0, top_k=1, temperature=0.01, **ends)
@@ -95,7 +95,7 @@ def test_a_killed_evaluation_goes_on_and_says_what_is_known(folder: Path, addres
     assert "which weights are behind them was not verified" in again.stderr
     run = place.parent.parent
     shown = tepo("responses", run.name, place.name, "--store", run.parent).stdout
-    assert "16 right" in shown or "of 16 right" in shown
+    assert "of 16 right" in shown
     tepo("data", "regrade", run, TEPO_PATH=str(folder))
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 

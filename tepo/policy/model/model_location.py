@@ -41,7 +41,7 @@ def resolve(path: str) -> str:
     """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, for a base on
     record whose folder is gone, and for a model that others serve."""
     if path.startswith(SERVED):
-        what = "a served model gives text, and this takes its weights"
+        what = "a served model only answers requests, and its weights are needed here"
         fix = f"the folder or hub id that is served; `tepo eval … --model {SERVED}URL#NAME` measures it where it is"
         raise UserError(what, where=path, fix=fix)
     if path.startswith("package:"):

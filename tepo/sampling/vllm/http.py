@@ -112,17 +112,14 @@ class Connections:
                     self.sockets.remove(sock)
 
 
-def check_url(url: str, where: str) -> None:
-    """Raises UserError for what is no URL of a server. where: the setting that names it."""
+def is_url(url: str) -> bool:
+    """Tell whether a text can be the URL of a server."""
     try:
         parts = urlsplit(url)
         right_form = parts.scheme in ("http", "https", "http+unix") and parts.netloc and "@" not in parts.netloc
-        good = right_form and (parts.scheme == "http+unix" or parts.port != 0)
+        return bool(right_form) and (parts.scheme == "http+unix" or parts.port != 0)
     except ValueError:  # half an IPv6 address, a port that is no number
-        good = False
-    if not good:
-        fix = "http://HOST:PORT, https://HOST, or http+unix:// and the path of a socket with %2F for each slash"
-        raise UserError("no URL of a server", where=f"{where}: {url}", fix=fix)
+        return False
 
 
 @dataclass(frozen=True, slots=True)

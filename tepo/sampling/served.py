@@ -33,6 +33,7 @@ _LIST_SECONDS = 30
 _LIST_BYTES = 16 << 20  # some list hundreds of models
 _TOKEN_BYTES = 1 << 8  # of an answer
 _SHORTEST, _LONGEST = 0.5, 30.0  # seconds until a request is made again
+_TRIES = 10
 _PAUSE = 60.0  # the most that a server may ask for
 _PASSING = (408, 425, 429)  # beside 5xx
 _AGAIN = "the same command goes on where this one ended"
@@ -180,20 +181,23 @@ class ServedModel:
 
 class ServedSampler:
     """Text from a served model. Evaluation uses it as it does a `Sampler`, but a prompt is a `TextPrompt`, and a
-    response a `TextResponse`, which its server draws as it likes from the seed. patience: seconds for which all
-    requests may fail before it gives up. seconds: for one response. Raises UserError as `ServedModel.entry` does."""
+    response a `TextResponse`, which its server draws as it likes from the seed. tries: of a request, while no other is
+    answered. seconds: for one response. Raises UserError as `ServedModel.entry` does."""
 
     side_by_side = _SIDE_BY_SIDE
 
-    def __init__(self, model: ServedModel, patience: float = 120.0, seconds: float = _ANSWER_SECONDS):
-        self.model, self.patience, self.seconds, entry = model, patience, seconds, model.entry()
+    def __init__(self, model: ServedModel, tries: int = _TRIES, seconds: float = _ANSWER_SECONDS):
+        self.model, self.tries, self.seconds, entry = model, tries, seconds, model.entry()
         self.parts = {"server": str(entry.get("owned_by"))}
         self.vllm = self.parts["server"] == "vllm"
         self.room = entry.get("max_model_len")  # vLLM's, in tokens
         self.pool = ThreadPoolExecutor(self.side_by_side)
         self.queues = list[ServedQueue]()
-        self.lock = threading.Lock()
-        self.failing_since: float | None = None  # since when no request has succeeded
+        self.lock, self.answered, self.warned = (
+            threading.Lock(),
+            0,
+            -1,
+        )  # requests so far, and as they were at a warning
 
     def start(self, params: SamplingParams) -> "ServedQueue":
         self.queues.append(ServedQueue(self, params))
@@ -209,43 +213,41 @@ class ServedSampler:
         """Ask for one token. Raises UserError where the server cannot be asked so."""
         extras = {"min_p": params.min_p > 0, "top_k": params.top_k > 0, "thinking": prompt.thinking is not None}
         if not self.vllm and (beyond := [f"no {name}" for name, needed in extras.items() if needed]):
-            what = (
-                f"OpenAI's API has {' and '.join(beyond)}, and this server ({self.parts['server']}) isn't known to be"
-            )
-            fix = "another protocol, numbers without it (NAME:top_k0:min_p0, no --thinking), or a vLLM server"
-            raise UserError(f"{what} vLLM: it could ignore that without a word", where=self.model.url, fix=fix)
+            what = f"OpenAI's API has {' and '.join(beyond)}, and this server ({self.parts['server']}) is not known to"
+            fix = "another protocol, numbers without it (NAME:top_k0:min_p0, no --thinking), or a server of vLLM's"
+            raise UserError(f"{what} have more: it might ignore that", where=self.model.url, fix=fix)
         if isinstance(self.room, int) and params.max_new_tokens >= self.room:
             what = f"a response may have {params.max_new_tokens:,} tokens, and the server has {self.room:,} for it and"
             raise UserError(f"{what} its prompt", where=self.model.url, fix="NAME:tokensN, with fewer")
         self.answer(prompt, replace(params, n=1, max_new_tokens=1), 0, Connections())
 
     def answer(self, prompt: TextPrompt, params: SamplingParams, seed: int, connections: Connections) -> TextResponse:
-        """A response. Raises UserError when the server refuses the request, answers nonsense, or nothing for as long as
-        the patience lasts."""
-        body = self._body(prompt, params, seed)
-        limit, pause = ANSWER_BYTES + _TOKEN_BYTES * params.max_new_tokens, _SHORTEST
+        """A response. Raises UserError when the server refuses the request, answers nonsense, or fails too often in a
+        row."""
+        body, limit = self._body(prompt, params, seed), ANSWER_BYTES + _TOKEN_BYTES * params.max_new_tokens
+        failures, answered = 0, self.answered
         while True:
             try:
                 reply = self.model.ask(prompt.path, body, connections, limit, self.seconds)
             except _Passing as error:
+                failures, answered = failures + 1 if answered == self.answered else 1, self.answered
                 if not connections.ended.is_set():
-                    self._endure(error)
-                if connections.ended.wait(max(min(error.seconds, _PAUSE), pause * random.uniform(0.5, 1))):
+                    self._endure(error, failures)
+                pause = min(_SHORTEST * 2 ** (failures - 1), _LONGEST) * random.uniform(0.5, 1)  # not all at once
+                if connections.ended.wait(max(pause, min(error.seconds, _PAUSE))):
                     raise UserError("given up before an answer", where=self.model.url) from None
-                pause = min(2 * pause, _LONGEST)
             else:
-                self.failing_since = None
+                with self.lock:
+                    self.answered += 1
                 return self._read(reply, prompt)
 
-    def _endure(self, error: _Passing) -> None:
-        """Raises UserError when all requests have failed for too long."""
-        with self.lock:
-            first, now = self.failing_since is None, time.monotonic()
-            self.failing_since = now if self.failing_since is None else self.failing_since
-            since = now - self.failing_since
-        if since > self.patience:
-            what = f"the server has answered nothing for {since:.0f} seconds: {error}"
+    def _endure(self, error: _Passing, failures: int) -> None:
+        """Raises UserError when a request has failed too often."""
+        if failures >= self.tries:
+            what = f"the server failed {failures} times in a row, the last time with: {error}"
             raise UserError(what, where=self.model.url, fix=_AGAIN) from None
+        with self.lock:
+            first, self.warned = self.warned != self.answered, self.answered
         if first:
             logging.getLogger(__name__).warning("%s: %s; requests are made again", self.model.url, error)
 

@@ -193,11 +193,8 @@ class ServedSampler:
         self.room = entry.get("max_model_len")  # vLLM's, in tokens
         self.pool = ThreadPoolExecutor(self.side_by_side)
         self.queues = list[ServedQueue]()
-        self.lock, self.answered, self.warned = (
-            threading.Lock(),
-            0,
-            -1,
-        )  # requests so far, and as they were at a warning
+        self.lock, self.answered = threading.Lock(), 0  # requests so far
+        self.warned = -1  # how many they were at the last warning
 
     def start(self, params: SamplingParams) -> "ServedQueue":
         self.queues.append(ServedQueue(self, params))

@@ -40,6 +40,7 @@ _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + h
 _DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
 _WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
+_API_KEY_ENV = "Environment variable with the key of an openai: server (default: OPENAI_API_KEY, if it is set)."
 _SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
 _SEEDS = "0,1,2 or 'range(3)' (default: the study's; with --records all that are on record)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
@@ -162,6 +163,7 @@ class How:
     ] = None
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None
+    api_key_env: Annotated[str | None, typer.Option(metavar="NAME", help=_API_KEY_ENV, show_default=False)] = None
 
     @property
     def given(self) -> list[str]:

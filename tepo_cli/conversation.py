@@ -17,6 +17,7 @@ from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
 from tepo.sampling.embedded.decoder import longest
 from tepo.sampling.sampler import Sampler, SamplingParams, response_texts
+from tepo.sampling.served import ServedModel
 from tepo_cli.show_scores import Target, find_target
 
 _HALF = "\ufffd"  # of a character, whose other tokens are to come
@@ -112,6 +113,10 @@ def converse(model: str, store: Path, revision: str | None, manner: Manner, back
     """Answer the questions of standard input until it ends. Raises UserError for a model that cannot be opened or
     asked; of a question that cannot be asked the reason is printed."""
     target = find_target(model, store, revision)
+    if isinstance(target.weights, ServedModel):
+        what = "tepo chat loads the weights of a model, and a served one only answers requests"
+        fix = "a client of its server, such as `vllm chat`; `tepo eval` measures it where it is"
+        raise UserError(what, where=model, fix=fix)
     sizes, options = target.weights.sizes(), SamplerOptions(backend, max_rows=1)
     room, rows = min(longest(sizes), options.max_length), int(sizes.get_text_config().vocab_size)
     form, params = manner.of(target, model)

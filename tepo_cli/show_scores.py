@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +13,8 @@ from tepo.common import trust
 from tepo.common.errors import UserError, nearest
 from tepo.common.text import counted
 from tepo.config.compose import compose
+from tepo.config.own_files import SERVED
+from tepo.evaluation.responses import ask
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.statistics.intervals import FEWEST
 from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
@@ -21,6 +24,7 @@ from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.problems.prompts.control_tokens import marked
 from tepo.reporting.progress import benchmark_bar, say
 from tepo.sampling.backends import SamplerOptions
+from tepo.sampling.served import ServedModel
 from tepo.store.evaluation_result import Result, read_right_answers
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
@@ -28,7 +32,7 @@ from tepo.store.run_id import base_id
 from tepo_cli.cli_options import How
 from tepo_cli.screen import show
 
-_RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
+_RUN_ID = re.compile(r"((base|served)-)?[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f]{1,11}")
 
 
@@ -36,7 +40,7 @@ _BEGINNING = re.compile(r"[0-9a-f]{1,11}")
 class Target:
     """A model to evaluate, and what came with it."""
 
-    weights: Weights
+    weights: Weights | ServedModel
     run: RunFolder  # of the results
     all: tuple[str, ...]  # what the word `all` means for it
     wrap: str = "auto"
@@ -46,9 +50,13 @@ class Target:
 def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, store: Path, *, quiet: bool) -> None:
     """Measure models with one loaded engine and show their scores; with how.dry_run, show what would be measured."""
     chosen, requests = SamplerOptions(how.backend, how.dtype, how.tensor_parallel, how.data_parallel), []
-    for target in [find_target(model, store, how.revision) for model in models]:
+    check_options(models, how)
+    for target in [find_target(model, store, how.revision, how.api_key_env) for model in models]:
         thinks = target.thinking if how.thinking is None else how.thinking
-        settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
+        policy: dict[str, Any] = {"weights": target.weights.name}
+        if isinstance(target.weights, ServedModel):
+            policy["verified"] = False
+        settings = Settings(policy, how.seed, how.limit, how.wrap or target.wrap, thinks)
         request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
         benchmark_names = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
         requests.append((request, list(dict.fromkeys(benchmark_names))))
@@ -69,11 +77,27 @@ def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, 
             show_scores(results, request)
 
 
-def find_target(model: str, store: Path, revision: str | None) -> Target:
-    """A run by folder or id, else a model. Raises UserError for a run without a complete checkpoint."""
+_OF_WEIGHTS = ("--backend", "--tensor-parallel", "--data-parallel", "--dtype", "--revision")
+
+
+def check_options(models: Sequence[str], how: How) -> None:
+    """Raises UserError for options that say nothing about one of the models."""
+    for model in models:
+        idle = _OF_WEIGHTS if model.startswith(SERVED) else ("--api-key-env",)
+        if pointless := [option for option in how.given if option in idle]:
+            what = "its server decides that" if model.startswith(SERVED) else "no server is asked for that model"
+            raise UserError(f"{' and '.join(pointless)}: {what}", where=f"--model {model}", fix="leave it out")
+
+
+def find_target(model: str, store: Path, revision: str | None, key_variable: str | None = None) -> Target:
+    """A run by folder or id, a model that others serve, else a model here. key_variable: the environment variable with
+    the key of its server. Raises UserError for a run without a complete checkpoint."""
     if not model:
         fix = "a run (`tepo list`), a model folder, a hub id, or package:laptop"
         raise UserError("the model has no name", where="--model", fix=fix)
+    if model.startswith(SERVED):
+        served = ServedModel.of(model, key_variable)
+        return Target(served, RunFolder.of_served(store, served.name), PAPER)
     begun = _BEGINNING.fullmatch(model) and not (Path(model).exists() or (store / model).exists())
     named = find_run(model, store) if begun else None
     for run in filter(None, (RunFolder(Path(model)), RunFolder(store / model), named)):
@@ -105,16 +129,23 @@ def _check_no_run(model: str, store: Path) -> None:
 def show_evaluations(names: Sequence[str], request: Request) -> None:
     """Print what would be evaluated, and the first prompt of each benchmark as the model sees it, control tokens in
     « »."""
-    settings, tokenizer = request.settings, tokenizer_of(request.weights)
+    settings, weights = request.settings, request.weights
+    tokenizer = tokenizer_of(weights) if isinstance(weights, Weights) else None
     for name in names:
         benchmark = load_benchmark(name)
         problems = benchmark.load_problems()[: settings.limit]
         size = f"{counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')}"
         state = "done" if request.stored(benchmark) else "to do"
         drawn = f"{size} at {benchmark.draws}"
-        print(f"{name}: {drawn}; backend {request.sampler.resolved_kind()}; {state}; {request.folder(name)}")
-        prompts = settings.encode(benchmark, problems, tokenizer)
-        print(f"--- first prompt ({problems[0].id})\n{marked(prompts.tokens[0], tokenizer, prompts.controls)}\n---")
+        if isinstance(weights, ServedModel):
+            prompt = ask(benchmark, problems, None, settings).prompts[0]
+            by, shown = f"{weights.url}{prompt.path}", prompt.text
+        else:
+            prompts = settings.encode(benchmark, problems, tokenizer)
+            by = f"backend {request.sampler.resolved_kind()}"
+            shown = marked(prompts.tokens[0], tokenizer, prompts.controls)
+        print(f"{name}: {drawn}; {by}; {state}; {request.folder(name)}")
+        print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
 
 
 def show_scores(results: Sequence[Result], request: Request) -> None:
@@ -148,6 +179,8 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
             line = scores.loc[key]
             rows.append((label, "", _interval(line["mean"], line["low"], line["high"]), "", "", ""))
     say(f"model: {request.weights.path}")
+    if isinstance(request.weights, ServedModel):
+        say("measured by its address and its name there; which weights are behind them was not verified")
     show(("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off"), rows)
     for note in filter(None, (load_benchmark(result.benchmark).protocol_note for result in results)):
         say(note)

@@ -21,6 +21,7 @@ HUB_DATA = re.compile(r"(?P<path>[\w-][\w.-]*/[\w.-]+)(/(?P<config>[\w.-]+))?(:(
 _GYM_REWARD = str(PACKAGE / "problems/rewards/gym_reward.py")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SHIPPED, _CACHED = "package:", "cache:"
+SERVED = "openai:"  # before the address and the name of a model that others serve
 
 
 def is_own(group: str, value: str) -> bool:
@@ -33,7 +34,7 @@ def is_own(group: str, value: str) -> bool:
         return is_data_file(value) or value.startswith(GYM) or bool(HUB_DATA.fullmatch(value))
     if group != "model":
         return False
-    shaped = value.startswith((_SHIPPED, _CACHED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
+    shaped = value.startswith((_SHIPPED, _CACHED, SERVED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
     return shaped or (bool(value) and Path(value).is_dir())
 
 

@@ -21,16 +21,22 @@ from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Sampler
+from tepo.sampling.served import ServedSampler
 from tepo.store.evaluation_result import SAMPLES, TASK, Result, remove_parts, save_result
 from tepo.store.samples_file import table_of, write_table
 
 
 def evaluate(
-    tasks: Sequence[EvaluationTask], sampler: Sampler, tokenizer: Any, settings: Settings, report: Report = silent
+    tasks: Sequence[EvaluationTask],
+    sampler: Sampler | ServedSampler,
+    tokenizer: Any,
+    settings: Settings,
+    report: Report = silent,
 ) -> list[Result]:
     """Evaluate a policy on benchmarks, all in one queue of the sampler; finish what an earlier call began in their
-    folders, and return what is finished there. report: called for each benchmark at the start and when rows of it are
-    stored. Raises UserError when a folder holds another evaluation."""
+    folders, and return what is finished there. tokenizer: None for a served policy, which is asked with text. report:
+    called for each benchmark at the start and when rows of it are stored. Raises UserError when a folder holds another
+    evaluation."""
     results: dict[str, Result] = {}
     begun: list[Unfinished] = []
     for task in tasks:

@@ -11,7 +11,9 @@ from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict
 from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Response, Sampler, SamplingParams, response_texts
+from tepo.problems.prompt_format import text_prompts
+from tepo.sampling.sampler import Sampler, SamplingParams, response_texts
+from tepo.sampling.served import TextPrompt
 
 
 @dataclass(frozen=True)
@@ -48,30 +50,39 @@ def grade_again(benchmark: Benchmark, grader: Grader, rows: Sequence[dict[str, A
 
 @dataclass(frozen=True)
 class Prompts:
-    """Problems of a benchmark as a policy is asked them: tokens and key of each, and how responses are drawn."""
+    """Problems of a benchmark as a policy is asked them: tokens (a served one: text) and key of each, and how responses
+    are drawn."""
 
     benchmark: Benchmark
     problems: Sequence[Problem]
-    prompts: Sequence[Sequence[int]]
+    prompts: Sequence[Any]
     keys: Sequence[int]
     params: SamplingParams
 
 
 def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Prompts:
-    """Problems of a benchmark, `benchmark.samples` responses to each."""
-    prompts = settings.encode(benchmark, problems, tokenizer)
+    """Problems of a benchmark, `benchmark.samples` responses to each. tokenizer: None for a served policy."""
+    prompts: Sequence[Any]
+    stop: tuple[int, ...] = ()
+    if tokenizer is None:
+        form = settings.form(benchmark)
+        texts, turns = text_prompts(problems, **form)
+        prompts = [TextPrompt(text, turns, form["thinking"]) for text in texts]
+    else:
+        encoded = settings.encode(benchmark, problems, tokenizer)
+        prompts, stop = encoded.tokens, encoded.stop
     stem = benchmark.name.partition(":")[0]
     keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
     params = SamplingParams(
         n=benchmark.samples,
         temperature=benchmark.temperature,
         max_new_tokens=benchmark.max_new_tokens,
-        stop=prompts.stop,
+        stop=stop,
         min_p=benchmark.min_p,
         top_k=benchmark.top_k,
         top_p=benchmark.top_p,
     )
-    return Prompts(benchmark, problems, prompts.tokens, keys, params)
+    return Prompts(benchmark, problems, prompts, keys, params)
 
 
 def sample_rows(
@@ -84,11 +95,16 @@ def sample_rows(
 
 
 def graded_rows(
-    asked: Prompts, groups: Mapping[int, Sequence[Response]], tokenizer: Any, grader: Grader
+    asked: Prompts, groups: Mapping[int, Sequence[Any]], tokenizer: Any, grader: Grader
 ) -> list[dict[str, Any]]:
-    """A row for each response, decoded and graded. groups: the responses of problems, by their indices."""
+    """A row for each response, decoded and graded. groups: the responses of problems, by their indices; of a served
+    policy, for which there is no tokenizer, as `TextResponse`."""
     benchmark, responses = asked.benchmark, [response for group in groups.values() for response in group]
-    texts = response_texts(responses, tokenizer)
+    prompts = [asked.prompts[index] for index in groups]
+    if tokenizer is None:
+        texts, prompt_texts = [response.text for response in responses], [prompt.text for prompt in prompts]
+    else:
+        texts, prompt_texts = response_texts(responses, tokenizer), tokenizer.batch_decode(prompts)
     owners = [index for index, group in groups.items() for _ in group]
     verdicts = grade_responses(
         benchmark,
@@ -96,24 +112,23 @@ def graded_rows(
         [asked.problems[owner].id for owner in owners],
         [(asked.problems[owner].answer, text) for owner, text in zip(owners, texts, strict=True)],
     )
-    prompt_texts = dict(zip(groups, tokenizer.batch_decode([asked.prompts[index] for index in groups]), strict=True))
-    rows = []
+    prompt_of, rows = dict(zip(groups, prompt_texts, strict=True)), []
     for index, (owner, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
         problem = asked.problems[owner]
         row = {
             "problem": problem.id,
             "sample": index % benchmark.samples,
             "family": problem.family,
-            "prompt": prompt_texts[owner],
+            "prompt": prompt_of[owner],
             "gold": problem.answer,
             "response": text,
             "extracted": verdict.extracted,
             "correct": verdict.correct,
             "reason": verdict.reason,
             "grader": grader.fingerprint,
-            "tokens": len(response.tokens),
+            "tokens": response.length,
             "finish": "stop" if response.finished else "length",
-            "logprob": float(response.logprobs.sum(dtype="float64")),
+            "logprob": response.logprob,
         }
         rows.append(row)
     return rows

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
-from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Sampler, SamplingParams
+from tepo.sampling.served import ServedSampler
 
 _SECONDS = 0.25  # between two looks for ended units
 
@@ -20,7 +22,7 @@ _SECONDS = 0.25  # between two looks for ended units
 class BenchmarkQueue:
     """Problems of a benchmark that are left to sample."""
 
-    prompts: Sequence[Sequence[int]]  # of all its problems, as are the keys
+    prompts: Sequence[Any]  # of all its problems, as are the keys
     keys: Sequence[int]
     params: SamplingParams
     units: deque[range]  # problems that are added together
@@ -40,10 +42,12 @@ class SampledUnit:
 
     benchmark: int
     problems: range
-    groups: dict[int, list[Response]] = field(default_factory=dict)
+    groups: dict[int, Sequence[Any]] = field(default_factory=dict)
 
 
-def sample_all(benchmarks: Sequence[BenchmarkQueue], sampler: Sampler) -> Generator[list[SampledUnit], None, None]:
+def sample_all(
+    benchmarks: Sequence[BenchmarkQueue], sampler: Sampler | ServedSampler
+) -> Generator[list[SampledUnit], None, None]:
     """Sample all units. Yields those that have ended since the last look, about four times a second, so also []. Units
     under way when the iterator is closed are given up."""
     if not any(benchmark.units for benchmark in benchmarks):
@@ -75,7 +79,7 @@ def sample_all(benchmarks: Sequence[BenchmarkQueue], sampler: Sampler) -> Genera
                 unit = under_way.pop(number)
                 benchmark = benchmarks[unit.benchmark]
                 benchmark.responses += len(group)
-                benchmark.tokens += sum(len(response.tokens) for response in group)
+                benchmark.tokens += sum(response.length for response in group)
                 rows -= len(group)
                 unit.groups[number - first[unit.benchmark]] = group
                 if len(unit.groups) == len(unit.problems):

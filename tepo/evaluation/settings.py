@@ -36,11 +36,15 @@ class Settings:
         return {"policy": dict(self.policy), "wrap": self.wrap, "thinking": self.thinking}
 
     def encode(self, benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any) -> AskedPrompts:
-        """The prompts of problems of a benchmark, checked (`encode_prompts`). Raises UserError, too, for a benchmark in
-        another mode than these settings say."""
+        """The prompts of problems of a benchmark, checked (`encode_prompts`). Raises UserError, too, as `form` does."""
+        return encode_prompts(problems, tokenizer, **self.form(benchmark))
+
+    def form(self, benchmark: Benchmark) -> dict[str, Any]:
+        """How the problems of a benchmark are asked: `prompt`, `wrap` and `thinking`. Raises UserError for a benchmark
+        in another mode than these settings say."""
         thinking = self.thinking if benchmark.thinking is None else benchmark.thinking
         if self.thinking not in (None, thinking):
             word = "--thinking" if thinking else "--no-thinking"
             what = f"{benchmark.name} takes {word}, and the other mode is chosen"
             raise UserError(what, where="--thinking, or model.thinking of the run", fix=f"{word}, or another protocol")
-        return encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=self.wrap, thinking=thinking)
+        return {"prompt": benchmark.prompt, "wrap": self.wrap, "thinking": thinking}

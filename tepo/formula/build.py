@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any
 
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function, Node, Per
 from tepo.formula.language import FOLDED, FUNCTIONS, GIVEN, HANDED, MOST, OPERATORS, WORDS
 from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
@@ -140,9 +140,17 @@ class Builder:
                 if name in {*GIVEN, *self.lines, *self.constants}:
                     raise place.error(f"{name} is no function", "put a * between what is multiplied")
                 if name not in self.functions:
-                    raise line.at(tree.func).unknown("function", name, self.functions)
+                    raise line.at(tree.func).error(*self._no_function(name))
                 return self._call(name, *self._parts(args, line), place)
         raise AssertionError(tree)
+
+    def _no_function(self, name: str) -> tuple[str, str]:
+        """What is wrong with a function that there is not, and what to do: another, or one in Python."""
+        error = unknown_name("function", name, self.functions)
+        known = error.fix if "valid:" in error.fix else f"{error.fix} valid: {', '.join(sorted(self.functions))}"
+        above = '@function(takes="any", gives="same")  # from tepo.objectives'
+        own = f"or your own, objective.functions=FILE.py:\n    {above}\n    def {name}(layout, x): …"
+        return error.what, f"{known};\n  {own}"
 
     def _parts(self, trees: list[ast.expr], line: Place) -> tuple[tuple[Node, ...], list[Place]]:
         """Nodes, and where they are written here: one that means the same may stand elsewhere too."""

@@ -5,20 +5,22 @@ come without torch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
+from tepo.evaluation.responses import ask
 from tepo.evaluation.results import read_result
 from tepo.evaluation.settings import Report, Settings, silent
-from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, trainers_sampler
+from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, served_sampler, trainers_sampler
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
+from tepo.sampling.served import ServedModel, ServedSampler
 from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
 from tepo.store.run_folder import RunFolder
 from tepo.training.run import Run
@@ -32,7 +34,7 @@ class Request:
     """A policy to measure, and the run or folder of its results. trainer: the run, or one of the base, whose sampler
     measures it; without one `sampler` says how to generate."""
 
-    weights: Weights
+    weights: Weights | ServedModel
     sampler: SamplerOptions
     settings: Settings
     run: RunFolder
@@ -59,8 +61,21 @@ class Request:
     def stored(self, benchmark: Benchmark) -> Result | None:
         return stored(self.run, benchmark, self.settings)
 
+    def check(self, benchmarks: Iterable[Benchmark]) -> None:
+        """Raise UserError for a model that does not load, or whose server does not take the prompts of these benchmarks
+        and the way in which responses are drawn. Nothing is written for it: a folder would stay empty."""
+        if isinstance(self.weights, ServedModel):
+            with closing(ServedSampler(self.weights)) as sampler:
+                for benchmark in benchmarks:
+                    asked = ask(benchmark, benchmark.load_problems()[:1], None, self.settings)
+                    sampler.check(asked.prompts[0], asked.params)
+        elif not self.run.path.exists():
+            self.weights.check()
+
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
-        """The longest prompt plus response, in tokens."""
+        """The longest prompt plus response, in tokens; 0 where a server counts them."""
+        if isinstance(self.weights, ServedModel):
+            return 0
         tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
         rows = self.weights.rows()
         for benchmark in benchmarks:
@@ -72,6 +87,8 @@ class Request:
 
     def open(self, longest: int) -> Generator:
         """A sampler with room for `longest` tokens of prompt and response."""
+        if isinstance(self.weights, ServedModel):
+            return served_sampler(self.weights)
         if self.trainer is None:
             return model_sampler(self.weights, replace(self.sampler, max_length=longest), self.run)
         config, train = self.trainer.config, self.trainer.config.train
@@ -90,39 +107,39 @@ def measure(
     of other weights, of another definition of the benchmark or of other settings, and with exit code BUSY when another
     process measures into the same folder.
     """
-    if not request.run.path.exists():
-        request.weights.check()  # a model that does not load gets no folder, which would stay empty
-    loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
+    loaded, settings, weights = [load_benchmark(name) for name in benchmarks], request.settings, request.weights
     finished = [benchmark for benchmark in loaded if request.stored(benchmark)]
     for benchmark in finished:
         remove_parts(request.folder(benchmark.name))
-    all_stored = len(finished) == len(loaded)
-    if not all_stored and request.trainer is None:  # torch says which backend it is
-        settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
+    if lacking := [benchmark for benchmark in loaded if benchmark not in finished]:
+        request.check(lacking)
+        if isinstance(weights, Weights) and request.trainer is None:  # torch says which backend it is
+            settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 
     def generator(missing: Sequence[Benchmark]) -> Generator:
-        if engine is None:
+        if engine is None or isinstance(weights, ServedModel):
             return request.open(request.longest(missing))
         return engine.holding(
-            request.weights,
+            weights,
             request.sampler.resolved_dtype(),
             lambda: request.open(engine.longest() if engine.longest else request.longest(loaded)),
         )
 
-    with nullcontext() if all_stored else request.run.lock("measure"):
+    with request.run.lock("measure") if lacking else nullcontext():
         return evaluate_missing(request.run, loaded, settings, generator, report)
 
 
 def shared_engine(requests: Iterable[tuple[Request, Sequence[str]]]) -> SharedEngine:
-    """An engine with room for all that these models lack on their benchmarks. Raises UserError for models of several
-    architectures, before the first is measured."""
+    """An engine with room for all that these models lack on their benchmarks, apart from those that others serve.
+    Raises UserError for models of several architectures, before the first is measured."""
     missing = [
         (request, benchmark)
         for request, names in requests
         for benchmark in map(load_benchmark, names)
         if request.stored(benchmark) is None
     ]
-    models = list(dict.fromkeys(request.weights for request, _ in missing))
+    models = [weights for request, _ in missing if isinstance(weights := request.weights, Weights)]
+    models = list(dict.fromkeys(models))
     if len(models) > 1:
         check_alike(models)
     return SharedEngine(lambda: max(request.longest([benchmark]) for request, benchmark in missing))

@@ -11,6 +11,7 @@ from tepo.common.errors import UserError
 from tepo.config.run_config import chosen
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.sampling.backends import SamplerOptions, longest_sequence
+from tepo.sampling.served import ServedModel, ServedSampler
 from tepo.store.run_folder import RunFolder
 from tepo.training.run import Run
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
 
 Generator = AbstractContextManager[tuple["Sampler", Any]]
-"""A sampler with the policy's tokenizer, closed at the end."""
+"""A sampler with the policy's tokenizer (None for one that is asked with text), closed at the end."""
 
 # Settings of a model that say nothing of its architecture.
 _ORIGIN = ("_name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype", "use_cache")
@@ -81,6 +82,13 @@ def model_sampler(weights: Weights, options: SamplerOptions, run: RunFolder) -> 
     options = replace(options, revision=weights.revision, trust_remote_code=weights.trust_remote_code)
     with options.backend.open_model(weights.path, options, run.server_logs) as sampler:
         yield sampler, tokenizer_of(weights)
+
+
+@contextmanager
+def served_sampler(model: ServedModel) -> Iterator[tuple[Any, None]]:
+    """A `ServedSampler`, which evaluation takes for a Sampler."""
+    with closing(ServedSampler(model)) as sampler:
+        yield sampler, None
 
 
 class SharedEngine(AbstractContextManager["SharedEngine"]):

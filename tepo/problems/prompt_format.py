@@ -95,6 +95,19 @@ def encode_prompts(
     return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts, chat is not None and chat.turns)
 
 
+def text_prompts(
+    problems: Sequence[Problem], *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
+) -> tuple[list[str], bool]:
+    """The prompts of problems for a server with a tokenizer of its own, and whether they are turns of a conversation,
+    around which it puts the chat template: with `wrap=auto`, but for a `raw` problem set. Raises UserError as
+    `render_prompt` does."""
+    chat = _asks_in_turns(prompt, wrap)
+    if thinking is not None and not chat:
+        raise _thinks_without_template()
+    requests = [template(prompt).replace(PLACE, problem.prompt) for problem in problems]
+    return (requests if chat else _wrapped(requests, prompt, wrap, None)), chat
+
+
 def template(prompt: str) -> str:
     """The text of a prompt, with {problem} for the statement. Raises UserError for a name that does not exist."""
     if prompt not in PROMPTS and PLACE not in prompt:
@@ -113,14 +126,23 @@ class Rendered(NamedTuple):
 
 def _chat(tokenizer: Any, prompt: str, wrap: str, thinking: bool | None) -> ChatTemplate | None:
     """The chat template, where it is in use."""
-    if wrap not in WRAPS:
-        raise unknown_name("prompt wrap", wrap, WRAPS)
-    if prompt != "raw" and wrap == "auto" and getattr(tokenizer, "chat_template", None):
+    if _asks_in_turns(prompt, wrap) and getattr(tokenizer, "chat_template", None):
         return ChatTemplate(tokenizer, thinking)
     if thinking is not None:
-        fix = "leave thinking unset, or use wrap=auto with a chat model"
-        raise UserError("thinking is set, but no chat template is in use", fix=fix)
+        raise _thinks_without_template()
     return None
+
+
+def _asks_in_turns(prompt: str, wrap: str) -> bool:
+    """Whether a chat template is used, if there is one."""
+    if wrap not in WRAPS:
+        raise unknown_name("prompt wrap", wrap, WRAPS)
+    return prompt != "raw" and wrap == "auto"
+
+
+def _thinks_without_template() -> UserError:
+    fix = "leave thinking unset, or use wrap=auto with a chat model"
+    return UserError("thinking is set, but no chat template is in use", fix=fix)
 
 
 def _wrapped(requests: Sequence[str], prompt: str, wrap: str, chat: ChatTemplate | None) -> list[str]:

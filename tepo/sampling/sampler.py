@@ -1,12 +1,15 @@
-"""Interface of every sampler. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
+"""Interface of every sampler. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`; an evaluation
+takes `served` for one, with text in place of tokens."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,15 @@ class Response:
     logprobs: np.ndarray  # float32 [T], of the distribution that it was drawn from (greedy: the policy's at 1)
     entropies: np.ndarray | None  # float32 [T] in nats, of the same distribution; None from vLLM, which gives none
     finished: bool  # False when cut at the length limit
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def logprob(self) -> float:
+        """Of the whole response, in nats."""
+        return float(self.logprobs.sum(dtype="float64"))
 
 
 def response_texts(responses: Sequence[Response], tokenizer: Any) -> list[str]:
@@ -118,7 +130,7 @@ class Sampler(Protocol):
             queue.abort()  # where it did not come to an end
         return [groups[job.number] for job in jobs]
 
-    def sync(self, weights: Mapping[str, Tensor]) -> None:
+    def sync(self, weights: "Mapping[str, Tensor]") -> None:
         """Take new weights (a full `state_dict`, `lm_head.weight` present also for tied models)."""
         ...
 

@@ -87,6 +87,11 @@ class RunFolder:
         return cls(Path(config.store) / run_id(config))
 
     @classmethod
+    def of_served(cls, store: Path, name: str) -> "RunFolder":
+        """The folder of measurements of a model that others serve."""
+        return cls(store / f"served-{content_hash(name)}")
+
+    @classmethod
     def of_base(cls, config: RunConfig, on_record: bool = False) -> "RunFolder":
         """The folder of measurements of the untrained policy of a configuration. on_record: as for `base_id`."""
         return cls(Path(config.store) / base_id(config.model.path, config.model.revision, on_record))
@@ -295,8 +300,9 @@ class RunFolder:
 
     def _is_own(self, weights: str) -> bool:
         """Tell whether the weights that a result names are those of this folder, as `tepo.jobs.weights` names them."""
-        if self.path.name.startswith("base-"):
-            return f"base-{content_hash(weights)}" == self.path.name
+        kind, dash, digest = self.path.name.partition("-")
+        if dash and kind in ("base", "served"):
+            return content_hash(weights) == digest
         kept_step = self.kept_step()
         checkpoint = "" if kept_step is None else self.checkpoint(kept_step).name
         return not self.finished() or weights == f"{self.path.name}/{checkpoint}"

@@ -14,7 +14,8 @@ _BENCHMARKS = (
     "otherwise, or all; none for a configuration, whose data name them."
 )
 _MODEL = (
-    "A run (folder or id), a model folder, a hub id, or package:NAME. Or a configuration in quotes: 'base OVERRIDES' "
+    "A run (folder or id), a model folder, a hub id, package:NAME, or openai:URL#NAME for a model behind an "
+    "OpenAI-compatible address. Or a configuration in quotes: 'base OVERRIDES' "
     "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Repeat -m "
     "to measure several with one loaded engine."
 )
@@ -37,6 +38,7 @@ def evaluate(
     tepo eval aime24 math500 --model Qwen/Qwen2.5-7B
     tepo eval aime24:qwen3_thinking --model Qwen/Qwen3-8B
     tepo eval all --model runs/RUN
+    tepo eval math500 --model openai:http://localhost:8000/v1#NAME
     tepo eval -m 'base data=FILE model=FOLDER data.benchmarks=[NAME]'"""
     models = list(dict.fromkeys(models))
     kinds = (["base"], ["train"])

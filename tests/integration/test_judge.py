@@ -1,17 +1,13 @@
 """The example of a judge, asked over HTTP at vLLM's own OpenAI-compatible server."""
 
-import os
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tepo.common import interpreter
 from tepo.common.paths import PACKAGE
-from tests.integration.commands import free_port, tepo
+from tests.integration.commands import tepo
+from tests.integration.openai_server import openai_server
 from tests.integration.own_model import make_tokenizer, save_taught
 from tests.unit.training.small import SMALL, lasting
 
@@ -23,7 +19,7 @@ VERDICT = "Score: 7"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a model that says `Score: 7`, whatever it is asked."""
-    folder, port = tmp_path_factory.mktemp("judge"), free_port()
+    folder = tmp_path_factory.mktemp("judge")
     asked = [
         f"Judge a response by a rubric.\n\nProblem: {n}+{n}=\nRubric: sum\nResponse: {2 * n}" for n in range(10, 40)
     ]
@@ -36,24 +32,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         60,
         max_position_embeddings=1024,
     )
-    words = ["--model", str(folder), "--served-model-name", "judge", "--port", str(port), "--host", "127.0.0.1"]
-    words += ["--dtype", "float32", "--max-model-len", "1024", "--enforce-eager"]
-    known = interpreter.ONE_THREAD | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
-    server = subprocess.Popen(
-        interpreter.command("-m", "vllm.entrypoints.openai.api_server", *words), env=os.environ | known
-    )
-    try:
-        while server.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10).close()
-                break
-            except OSError:
-                time.sleep(1)
-        assert server.poll() is None
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait()
+    with openai_server(folder, "judge", "--max-model-len", "1024") as url:
+        yield url
 
 
 def test_a_model_behind_an_address_judges_each_response_once(tmp_path: Path, address: str) -> None:

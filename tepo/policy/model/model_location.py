@@ -22,6 +22,7 @@ from tepo.common import paths, trust
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.common.paths import PACKAGE
+from tepo.config.own_files import SERVED
 
 BASES = "bases.json"
 RECIPE_FILE = "recipe.json"
@@ -37,8 +38,12 @@ _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "*.
 
 
 def resolve(path: str) -> str:
-    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, and for a base
-    on record whose folder is gone."""
+    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, for a base on
+    record whose folder is gone, and for a model that others serve."""
+    if path.startswith(SERVED):
+        what = "a served model only answers requests, and its weights are needed here"
+        fix = f"the folder or hub id that is served; `tepo eval … --model {SERVED}URL#NAME` measures it where it is"
+        raise UserError(what, where=path, fix=fix)
     if path.startswith("package:"):
         name = path.removeprefix("package:")
         folder = PACKAGE / "assets" / name

@@ -1,4 +1,4 @@
-"""JSON over HTTP to a vLLM server, on connections that another thread can cut.
+"""JSON over HTTP to a server of models, on connections that another thread can cut.
 
 Nothing that a server answers is believed: it has a time and a size, no other host is asked in its place, and what is
 not an object of JSON is one sentence. A server is `http://host:port`, `https://host`, or `http+unix://` and the path of
@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,13 @@ class Connections:
     """Connections in flight. vLLM gives a request up when its connection is cut."""
 
     def __init__(self) -> None:
-        self.lock, self.sockets, self.ended = threading.Lock(), set[socket.socket](), False
+        self.lock, self.sockets, self.ended = threading.Lock(), set[socket.socket](), threading.Event()
 
     def cut(self) -> None:
         """End those in flight and those that are opened later: whoever waits on one gets an OSError or an
         HTTPException."""
         with self.lock:
-            self.ended = True
+            self.ended.set()
             for sock in self.sockets:
                 with contextlib.suppress(OSError):  # its other side ended it
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take its state from the reader
@@ -101,7 +102,7 @@ class Connections:
             connection.connect()
             sock = connection.sock
             with self.lock:
-                if self.ended:
+                if self.ended.is_set():
                     raise ConnectionAbortedError("cut before the request")
                 self.sockets.add(sock)
             try:
@@ -111,17 +112,67 @@ class Connections:
                     self.sockets.remove(sock)
 
 
-def check_url(url: str) -> None:
-    """Raises UserError for what is no URL of a server."""
+def is_url(url: str) -> bool:
+    """Tell whether a text can be the URL of a server."""
     try:
         parts = urlsplit(url)
         right_form = parts.scheme in ("http", "https", "http+unix") and parts.netloc and "@" not in parts.netloc
-        good = right_form and (parts.scheme == "http+unix" or parts.port != 0)
+        return bool(right_form) and (parts.scheme == "http+unix" or parts.port != 0)
     except ValueError:  # half an IPv6 address, a port that is no number
-        good = False
-    if not good:
-        fix = "http://HOST:PORT, https://HOST, or http+unix:// and the path of a socket with %2F for each slash"
-        raise UserError("no URL of a server", where=f"sampler.servers: {url}", fix=fix)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReply:
+    """What a server answered. content: one byte more than the limit where there is more."""
+
+    status: int
+    content: bytes
+    headers: http.client.HTTPMessage
+
+    @property
+    def excerpt(self) -> str:
+        """Its beginning, on one line."""
+        return " ".join(self.content[:300].decode(errors="replace").split())
+
+    def json(self) -> dict[str, Any] | None:
+        """The object of JSON in it, None where there is none."""
+        try:
+            reply = json.loads(self.content) if self.content else {}
+        except (ValueError, RecursionError):
+            return None
+        return reply if isinstance(reply, dict) else None
+
+    def check_no_redirect(self, where: str) -> None:
+        """Raises UserError for an answer that names another server."""
+        if 300 <= self.status < 400:
+            place = self.headers.get("Location", "no place")[:200]
+            what = f"the server sends elsewhere ({self.status}), to {place}, which is not followed"
+            raise UserError(what, where=where, fix="name that server, if it is yours")
+
+
+def exchange(
+    url: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    connections: Connections | None = None,
+    limit: int = ANSWER_BYTES,
+    seconds: float = _ANSWER_SECONDS,
+    headers: Mapping[str, str] = {},
+) -> ServerReply:
+    """What a server answers to JSON (None: to a GET). Raises OSError, HTTPException or ValueError (no name of a host)
+    when it does not, or not within so many seconds."""
+    data, connections = None if body is None else json.dumps(body), connections or Connections()
+    with connections.open(url, seconds) as connection:
+        head = {"Content-Type": "application/json", "Connection": "close", **headers}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer, and close, before it has
+            # read what it has no use for: head and body are sent one after the other
+            connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, head)
+        answer = connection.getresponse()
+        content = answer.read(limit + 1)
+        if connections.ended.is_set() or (answer.length and len(content) <= limit):  # the second: what is left to come
+            raise ConnectionAbortedError("cut before the end of its answer")
+        return ServerReply(answer.status, content, answer.headers)
 
 
 def ask(
@@ -133,40 +184,25 @@ def ask(
 ) -> dict[str, Any]:
     """JSON in (None: a GET), JSON out, of at most `limit` bytes. Raises RunFailed when the server is gone, too slow or
     fails, UserError when it refuses, or answers what no vLLM server does."""
-    data, seconds = None if body is None else json.dumps(body), _LOOK_SECONDS if body is None else _ANSWER_SECONDS
-    connections = connections or Connections()
+    seconds = _LOOK_SECONDS if body is None else _ANSWER_SECONDS
     try:
-        with connections.open(url, seconds) as connection:
-            headers = {"Content-Type": "application/json", "Connection": "close"}
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer, and close, before it has
-                # read what it has no use for: head and body are sent one after the other
-                connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, headers)
-            answer = connection.getresponse()
-            content = answer.read(limit + 1)
-            if connections.ended or (answer.length and len(content) <= limit):  # the second: what is left to come
-                raise ConnectionAbortedError("cut before the end of its answer")
-    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: no name of a host
+        answer = exchange(url, path, body, connections, limit, seconds)
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix=_AGAIN) from None
-    excerpt = " ".join(content[:300].decode(errors="replace").split())
     if answer.status >= 500:  # of an engine that ended, too
-        raise RunFailed(f"the vLLM server failed ({answer.status}): {excerpt}", where=url, fix=_AGAIN)
+        raise RunFailed(f"the vLLM server failed ({answer.status}): {answer.excerpt}", where=url, fix=_AGAIN)
     if answer.status == 404:
         fix = "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server …"
         raise UserError(f"the server does not know {path}", where=url, fix=fix)
-    if 300 <= answer.status < 400:
-        what = f"the server sends elsewhere ({answer.status}), to {answer.headers.get('Location', 'no place')[:200]}"
-        raise UserError(f"{what}, which is not followed", where=url + path, fix="name that server, if it is yours")
+    answer.check_no_redirect(url + path)
     if answer.status != 200:
-        what = f"the server refused a request ({answer.status}): {excerpt}"
+        what = f"the server refused a request ({answer.status}): {answer.excerpt}"
         raise UserError(what, where=url + path, fix="see the server's log")
-    if len(content) > limit:
+    if len(answer.content) > limit:
         raise UserError(f"the server answers with more than {limit:,} bytes", where=url + path, fix=_NO_VLLM)
-    try:
-        reply = json.loads(content) if content else {}
-    except (ValueError, RecursionError):
-        reply = None
-    if not isinstance(reply, dict):
-        raise not_vllm(excerpt, url + path)
+    reply = answer.json()
+    if reply is None:
+        raise not_vllm(answer.excerpt, url + path)
     return reply
 
 

@@ -31,7 +31,7 @@ from tepo.common.errors import RunFailed, UserError
 from tepo.common.files import commit_folder, no_link
 from tepo.policy.model.allocator import without_growing
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
-from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, check_url, not_vllm, socket_url
+from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, is_url, not_vllm, socket_url
 from tepo.sampling.vllm.response_groups import ResponseGroups, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
 
@@ -53,7 +53,9 @@ def check_servers(urls: Sequence[str]) -> None:
         fix = "sampler.servers=[http://host:8000], or sampler=vllm"
         raise UserError("no vLLM server is named", where="sampler.servers", fix=fix)
     for url in urls:
-        check_url(url)
+        if not is_url(url):
+            fix = "http://HOST:PORT, https://HOST, or http+unix:// and the path of a socket with %2F for each slash"
+            raise UserError("no URL of a server", where=f"sampler.servers: {url}", fix=fix)
     for url in urls:
         answer = ask(url.rstrip("/"), "/is_sleeping", None)
         if not isinstance(answer.get("is_sleeping"), bool):

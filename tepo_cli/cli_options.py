@@ -39,6 +39,7 @@ _TRUST = "Execute Python that a run or study names, of its model or objective, a
 _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
 _DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
 _WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
+_SYSTEM = "System prompt, '' for none. Default: that of all training prompts of the run, if they have one."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
 _SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
 _SEEDS = "0,1,2 or 'range(3)' (default: the study's; with --records all that are on record)."
@@ -160,6 +161,7 @@ class How:
     thinking: Annotated[
         bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
     ] = None
+    system: Annotated[str | None, typer.Option(help=_SYSTEM, show_default=False)] = None
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None
 

@@ -41,6 +41,7 @@ class Target:
     all: tuple[str, ...]  # what the word `all` means for it
     wrap: str = "auto"
     thinking: bool | None = None
+    system: str = ""
 
 
 def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, store: Path, *, quiet: bool) -> None:
@@ -48,7 +49,8 @@ def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, 
     chosen, requests = SamplerOptions(how.backend, how.dtype, how.tensor_parallel, how.data_parallel), []
     for target in [find_target(model, store, how.revision) for model in models]:
         thinks = target.thinking if how.thinking is None else how.thinking
-        settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
+        wrap, system = how.wrap or target.wrap, target.system if how.system is None else how.system.strip()
+        settings = Settings({"weights": target.weights.name}, how.seed, how.limit, wrap, thinks, system)
         request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
         benchmark_names = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
         requests.append((request, list(dict.fromkeys(benchmark_names))))
@@ -81,7 +83,8 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
             config = run.config()["full"]
             run.check_config()
             benchmarks, trained = tuple(config["data"]["benchmarks"]), config["model"]
-            return Target(Weights.of_stored(run), run, benchmarks, trained["wrap"], trained["thinking"])
+            asked = trained["wrap"], trained["thinking"], run.system()
+            return Target(Weights.of_stored(run), run, benchmarks, *asked)
     _check_no_run(model, store)
     weights, base = Weights.of_base(model, revision, trust.given()), model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER

@@ -39,6 +39,7 @@ _TRUST = "Execute Python that a run or study names, of its model or objective, a
 _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
 _DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
 _WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
+_SYSTEM = "System prompt, '' for none. Default: that of all training prompts of the run, if they have one."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
 _API_KEY_ENV = "Environment variable with the key of an openai: server (default: OPENAI_API_KEY, if it is set)."
 _SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
@@ -161,6 +162,7 @@ class How:
     thinking: Annotated[
         bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
     ] = None
+    system: Annotated[str | None, typer.Option(help=_SYSTEM, show_default=False)] = None
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None
     api_key_env: Annotated[str | None, typer.Option(metavar="NAME", help=_API_KEY_ENV, show_default=False)] = None

@@ -53,7 +53,7 @@ class Manner:
 @dataclass
 class Conversation:
     """Questions to one model, and its responses. form, params: see `Manner.of`. room: tokens that a prompt and its
-    response may have. rows: of the vocabulary. before: the turns so far."""
+    response may have. rows: of the vocabulary. system: what the system says before them. before: the turns so far."""
 
     sampler: Sampler
     tokenizer: Any
@@ -62,12 +62,13 @@ class Conversation:
     seed: int
     room: int
     rows: int
+    system: str = ""
     before: list[tuple[str, str]] = field(default_factory=list)
     asked: int = 0
 
     def ask(self, question: str) -> AskedPrompts:
         """Raises UserError for what training would refuse as a problem."""
-        problem = Problem(f"question {self.asked}", question, "")
+        problem = Problem(f"question {self.asked}", question, "", system=self.system)
         prompts = encode_prompts([problem], self.tokenizer, **self.form, before=self.before)
         prompts.check_rows(self.rows, str(self.tokenizer.name_or_path))
         return prompts
@@ -122,7 +123,8 @@ def converse(model: str, store: Path, revision: str | None, manner: Manner, back
     form, params = manner.of(target, model)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     with model_sampler(target.weights, replace(options, max_length=room), target.run) as (sampler, tokenizer):
-        talk = Conversation(sampler, tokenizer, form, params, manner.seed, room, rows)
+        system = "" if manner.raw else target.system
+        talk = Conversation(sampler, tokenizer, form, params, manner.seed, room, rows, system)
         turns = talk.ask("1").turns and typed
         say(f"{target.weights.path}{'' if turns else ': each question is asked alone'}")
         for question in _typed() if typed else _piped():

@@ -45,6 +45,7 @@ class Target:
     all: tuple[str, ...]  # what the word `all` means for it
     wrap: str = "auto"
     thinking: bool | None = None
+    system: str = ""
 
 
 def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, store: Path, *, quiet: bool) -> None:
@@ -56,7 +57,8 @@ def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, 
         policy: dict[str, Any] = {"weights": target.weights.name}
         if isinstance(target.weights, ServedModel):
             policy["verified"] = False
-        settings = Settings(policy, how.seed, how.limit, how.wrap or target.wrap, thinks)
+        wrap, system = how.wrap or target.wrap, target.system if how.system is None else how.system.strip()
+        settings = Settings(policy, how.seed, how.limit, wrap, thinks, system)
         request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
         benchmark_names = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
         requests.append((request, list(dict.fromkeys(benchmark_names))))
@@ -105,7 +107,8 @@ def find_target(model: str, store: Path, revision: str | None, key_variable: str
             config = run.config()["full"]
             run.check_config()
             benchmarks, trained = tuple(config["data"]["benchmarks"]), config["model"]
-            return Target(Weights.of_stored(run), run, benchmarks, trained["wrap"], trained["thinking"])
+            asked = trained["wrap"], trained["thinking"], run.system()
+            return Target(Weights.of_stored(run), run, benchmarks, *asked)
     _check_no_run(model, store)
     weights, base = Weights.of_base(model, revision, trust.given()), model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER

@@ -60,6 +60,9 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
         raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.study
+    if isinstance(plain.get("scale"), dict):
+        what, fix = "its keys are taken as keys below `scale`", "`# @package _global_` as its first line"
+        raise UserError(what, where=str(_file("scale", chosen["scale"])), fix=fix)
     own_files.settle(words, plain)
     if (teacher := plain["model"].get("teacher")) in options("model"):
         plain["model"]["teacher"] = _made({"model": teacher})[0]["model"]["path"]

@@ -71,7 +71,7 @@ class DataConfig:
     tasks: dict[str, float] = option({}, "weight of each generated task (kind=procedural)")
     problems: str | None = option(None, "file, set of the hub, task of reasoning-gym, or name of a declared set")
     fields: dict[str, str] = option(
-        {}, "column of problem, answer, choices, id, family, where its name does not say it; encoding of a table"
+        {}, "column of problem, answer, choices, id, family, if its name doesn't say so; of system; encoding of a table"
     )
     columns: list[str] = option([], "columns of the data that rewards of your own are given, as they are")
     # a group may say auto: raw for a shipped base, else boxed; a file's text stands here

@@ -94,6 +94,7 @@ def _identity(
         "wrap": settings.wrap,
         "thinking": settings.thinking,
         "rows_per_part": settings.rows_per_part,
+        **({"system": settings.system} if settings.system else {}),
         **({"stop": list(stop)} if templated else {}),
         **({"draws": {"temperature": benchmark.temperature, **benchmark.filters}} if benchmark.filters else {}),
     }
@@ -125,10 +126,10 @@ def _claim(task: EvaluationTask, identity: Mapping[str, Any]) -> Result | None:
                 fix="restore it from a copy, or move the folder away and evaluate again",
             )
         json_identity = json.loads(json.dumps(identity))
-        different = [key for key in json_identity if begun.get(key) != json_identity[key]]
+        different = [key for key in {**json_identity, **begun} if begun.get(key) != json_identity.get(key)]
         if different:
             differences = "; ".join(
-                f"{key} {begun.get(key)!r} there, {json_identity[key]!r} asked for" for key in different
+                f"{key} {begun.get(key)!r} there, {json_identity.get(key)!r} asked for" for key in different
             )
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
             fix = f"`tepo data regrade {folder}`" if graded else "choose another folder, or move this one away"

@@ -65,9 +65,11 @@ def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, setti
     prompts: Sequence[Any]
     stop: tuple[int, ...] = ()
     if tokenizer is None:
-        form = settings.form(benchmark)
-        texts, turns = text_prompts(problems, **form)
-        prompts = [TextPrompt(text, turns, form["thinking"]) for text in texts]
+        form, told = settings.form(benchmark), settings.with_system(benchmark, problems)
+        texts, turns = text_prompts(told, **form)
+        prompts = [
+            TextPrompt(text, turns, form["thinking"], problem.system) for text, problem in zip(texts, told, strict=True)
+        ]
     else:
         encoded = settings.encode(benchmark, problems, tokenizer)
         prompts, stop = encoded.tokens, encoded.stop

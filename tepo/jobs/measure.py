@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tepo.common.errors import UserError
 from tepo.evaluation.responses import ask
 from tepo.evaluation.results import read_result
-from tepo.evaluation.settings import Report, Settings, silent
+from tepo.evaluation.settings import Report, Settings, asked_by, silent
 from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, served_sampler, trainers_sampler
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
@@ -51,7 +51,7 @@ class Request:
         else:
             folder = RunFolder.of_base(run.config)
             weights = Weights.of_base(model.path, model.revision, model.trust_remote_code)
-        settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
+        settings = Settings({"weights": weights.name}, limit=limit, **asked_by(run.config))
         return cls(weights, SamplerOptions(run.config.sampler.kind, model.dtype), settings, folder, run)
 
     def folder(self, benchmark: str) -> Path:

@@ -23,6 +23,7 @@ from tepo.config.run_config import GRADER, DataConfig, RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
 from tepo.policy.model.model_location import is_gone, on_hub, resolve
+from tepo.problems.data_reader import SYSTEM
 from tepo.problems.training_sets import sources_of
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
@@ -122,7 +123,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
         f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response. "
-        f"Rewarded: {rewarded(config.data) or VERDICT}.",
+        f"Rewarded: {rewarded(config.data) or VERDICT}.{_system(run)}",
         "## Benchmarks\n\n" + ("\n".join(lines) if results or unchecked else "Not measured."),
         f"## Command\n\n```\n{command_of(config, run)}\n```",
         f"## Versions\n\n{versions}",
@@ -130,6 +131,14 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _system(run: RunFolder) -> str:
+    """The system prompt that the model expects."""
+    if SYSTEM not in config_of(run).data.fields:
+        return ""
+    quoted = "\n".join(f"> {line}" for line in run.system().split("\n"))
+    return f" All with this system prompt:\n\n{quoted}" if run.system() else " Each with the system prompt of its row."
 
 
 def _hub_sets(data: DataConfig) -> list[str]:

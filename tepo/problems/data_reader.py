@@ -18,19 +18,29 @@ from typing import Any
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import parse_json
-from tepo.common.text import counted, install_line, spelt
+from tepo.common.text import counted, install_line, listed, spelt
 from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA, is_data_file
 from tepo.problems.findings import some_of
 from tepo.problems.own_data.choices import Choice, choice_columns, choices_of, letters, with_choices
 from tepo.problems.own_data.golds import Gold, final_answer
-from tepo.problems.own_data.statements import check_text, is_picture_column, spelled, statement, structure, turns
+from tepo.problems.own_data.statements import (
+    SYSTEM_LEFT_OUT,
+    check_text,
+    is_picture_column,
+    spelled,
+    statement,
+    structure,
+    system_prompt,
+    turns,
+)
 from tepo.problems.problem import Problem
 from tepo.problems.row_files import read_rows, table_rows
 from tepo.problems.rows import text_of
 from tepo.problems.sources import read_problem_file
 
 GYM_SIZE = 5000  # problems that are made of a task
-FIELDS = ("problem", "answer", "id", "family", "choices")
+SYSTEM = "system"  # of `FIELDS`: the column of system prompts, which are left out where none is named
+FIELDS = ("problem", "answer", "id", "family", "choices", SYSTEM)
 ENCODING = "encoding"  # beside them in `data.fields`: of a table that is not UTF-8
 # Names of columns, the first that is there, as `Final Answer` too; a dot goes into a mapping, as in verl's rows.
 _NAMES = {
@@ -60,7 +70,7 @@ _LINE = 90  # characters of each
 class ReadData:
     """Problems, and what happened to the rest. columns: name, what it became and what was changed in how many rows, of
     each. changed: golds that are only a part of their cell. guessed: problems whose golds are a guess, with gold and
-    reason of each."""
+    reason of each. systems: a sentence on system prompts; empty where rows have none."""
 
     problems: tuple[Problem, ...]
     columns: tuple[tuple[str, str, str], ...]
@@ -68,16 +78,18 @@ class ReadData:
     remarks: tuple[str, ...] = ()
     changed: int = 0
     guessed: tuple[str, ...] = ()
+    systems: str = ""
 
     def losses(self) -> list[str]:
-        """Sentences on rows that were dropped, and the first golds that are a guess; none where there are none."""
+        """Sentences on rows that were dropped, the first golds that are a guess, and system prompts; none where there
+        is nothing to say."""
         sentences = []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {why}" for why, count in self.dropped.items())
             sentences.append(f"dropped {counted(sum(self.dropped.values()), 'row')}: {reasons}")
         if self.guessed:
             sentences.append(f"{counted(len(self.guessed), 'gold')} guessed: {some_of(self.guessed)}")
-        return sentences
+        return [*sentences, *([self.systems] if self.systems else [])]
 
     def lines(self) -> list[str]:
         """Lines for people on what was read: what was lost, how many golds were changed, and the first rows."""
@@ -98,6 +110,7 @@ class _Columns:
     answer: str | None
     id: str | None
     family: str | None
+    system: str | None
     before: str | None
     behind: str | None
     choices: tuple[str, ...]
@@ -109,7 +122,12 @@ class _Columns:
         """Each column, and what it becomes."""
         if self.before:
             yield self.before, "problem, its beginning"
-        yield self.problem, "problem and answer" if self.problem == self.answer else "problem"
+        parts = ["problem", *(["answer"] if self.problem == self.answer else [])]
+        if self.problem == self.system:
+            parts = ["system prompt", *parts]
+        elif self.system:
+            yield self.system, "system prompt"
+        yield self.problem, listed(parts)
         if self.behind:
             yield self.behind, "problem, its end"
         yield from ((column, "choices, below the problem") for column in self.choices)
@@ -134,6 +152,7 @@ class _RowParts:
     choices: tuple[Choice, ...]
     changes: tuple[tuple[str, str], ...]
     rewarded: Mapping[str, Any]
+    system: str
 
 
 def read_data(
@@ -278,7 +297,7 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str], rewarde
     }
     pictures = [column for column in columns if column not in used and is_picture_column(column)]
     unused = [column for column in columns if column not in used and column not in pictures]
-    of_row = (chosen["problem"], chosen.get("answer"), chosen.get("id"), chosen.get("family"))
+    of_row = (chosen["problem"], chosen.get("answer"), chosen.get("id"), chosen.get("family"), chosen.get(SYSTEM))
     return _Columns(*of_row, before, behind, choices, tuple(rewarded), tuple(pictures), tuple(unused))
 
 
@@ -317,7 +336,7 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str], rewarded
             continue
         name = row.id if row.id is not None and row.id not in ids else row.name
         ids.add(name)
-        problems.append(Problem(name, row.statement, gold.text, row.family, row.rewarded))
+        problems.append(Problem(name, row.statement, gold.text, row.family, row.rewarded, row.system))
         cuts = [(columns.answer, cut) for cut in gold.cuts if columns.answer]
         changes.update(dict.fromkeys([*row.changes, *cuts]).keys())
         changed += bool(gold.cuts)
@@ -333,13 +352,39 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str], rewarded
     for column, meaning in columns.meanings():
         words = [f"{what}: {counted(count, 'row')}" for (of, what), count in changes.items() if of == column]
         table.append((column, meaning, "; ".join(words)))
-    return ReadData(tuple(problems), tuple(table), dict(dropped), tuple(remarks), changed, tuple(guessed))
+    systems, left_out = "", changes[columns.problem, SYSTEM_LEFT_OUT]
+    if columns.system:
+        systems = _systems(problems, f"data.fields.{SYSTEM}={columns.system} of {where}")
+    elif left_out:
+        systems = f"{SYSTEM_LEFT_OUT} of {counted(left_out, 'row')}: data.fields.{SYSTEM}={columns.problem} keeps them"
+    of_rows = (dict(dropped), tuple(remarks), changed, tuple(guessed), systems)
+    return ReadData(tuple(problems), tuple(table), *of_rows)
+
+
+def _systems(problems: Sequence[Problem], where: str) -> str:
+    """Say which system prompts problems have, and what benchmarks are asked with then. Raises UserError where none has
+    any."""
+    texts = Counter(problem.system for problem in problems if problem.system)
+    if not texts:
+        fix = f"a column that holds some, or leave data.fields.{SYSTEM} out"
+        raise UserError("no row has a system prompt", where=where, fix=fix)
+    if shared_system(problems):
+        return "one system prompt for all problems; benchmarks are asked with it, too"
+    what = f"{counted(len(texts), 'system prompt')} in {texts.total():,} of {counted(len(problems), 'problem')}"
+    return f"{what}; benchmarks are asked without any"
+
+
+def shared_system(problems: Sequence[Problem]) -> str:
+    """The system prompt that all problems have; empty where they differ, or have none."""
+    first, *others = {problem.system for problem in problems} or {""}
+    return "" if others else first
 
 
 def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
     """What a row says. Raises ValueError with the reason why it is no problem."""
-    text, left_out = statement(_at(row, columns.problem))
+    text, left_out = statement(_at(row, columns.problem), system_kept=columns.system == columns.problem)
     changes = [(columns.problem, words) for words in left_out]
+    system = system_prompt(_at(row, columns.system)) if columns.system else ""
     for column in filter(None, (columns.before, columns.behind)):
         part = _at(row, column)
         if part is None or part == "":
@@ -366,6 +411,7 @@ def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
         choices,
         tuple(changes),
         rewarded,
+        system,
     )
 
 

@@ -87,12 +87,12 @@ def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf)
 
 
 def other_forms(problems: Sequence[Problem], options: GraderOptions) -> str:
-    r"""A line on statements that ask for the answer in another form than a box; empty where none does, or where the
-    grader reads any form."""
+    r"""A line on statements, or system prompts, that ask for the answer in another form than a box; empty where none
+    does, or where the grader reads any form."""
     forms = [
         (problem.id, match[match.lastgroup or 0])
         for problem in problems
-        if (match := _OTHER_FORM.search(problem.prompt))
+        if (match := _OTHER_FORM.search(f"{problem.system}\n{problem.prompt}"))
     ]
     if not forms or "phrase" in options.fallbacks:
         return ""

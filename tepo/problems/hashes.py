@@ -26,14 +26,16 @@ def set_hash(problems: Sequence[Problem]) -> str:
 
 
 def rows_hash(problems: Sequence[Problem], *, ids: bool = False) -> str:
-    """SHA-256 (hex) of statements, answers and columns in order, white space and all: two lists with the same hash give
-    a policy the same prompts and the same rewards. `ids`: they count too, as where draws depend on them."""
+    """SHA-256 (hex) of statements, answers, columns and system prompts in order, white space and all: two lists with
+    the same hash give a policy the same prompts and the same rewards. `ids`: they count too, as where draws depend on
+    them."""
     rows = [
         [
             problem.prompt,
             problem.answer,
             *([problem.id] if ids else []),
             *([problem.columns] if problem.columns else []),
+            *([problem.system] if problem.system else []),
         ]
         for problem in problems
     ]

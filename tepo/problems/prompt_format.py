@@ -18,7 +18,7 @@ from tepo.common.text import counted
 from tepo.config.own_reward import PLACE
 from tepo.config.run_config import Wrap
 from tepo.problems.problem import Problem
-from tepo.problems.prompts.chat_template import PLAIN, ChatTemplate
+from tepo.problems.prompts.chat_template import NO_SYSTEM, PLAIN, ChatTemplate
 from tepo.problems.prompts.control_tokens import control_tokens, ids_of
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -76,23 +76,32 @@ def encode_prompts(
     """The rendered prompts of problems, checked. A chat template writes its own special tokens, so none are added to it
     a second time. before: earlier statements of a conversation with their responses, where a template takes `turns`.
 
-    Raises UserError, beside that of `render_prompt`, for prompts that end before they begin, statements that are not
-    whole in theirs, and statements that hold control tokens: they could close a turn and answer themselves."""
+    Raises UserError, beside that of `render_prompt`, for prompts that end before they begin, statements and system
+    prompts that are not whole in theirs or have no place there, and statements that hold control tokens: they could
+    close a turn and answer themselves."""
     chat = _chat(tokenizer, prompt, wrap, thinking)
     frame, controls = template(prompt), control_tokens(tokenizer, chat.source if chat else "")
-    requests = [frame.replace(PLACE, statement) for statement in (*(problem.prompt for problem in problems), _HARMLESS)]
+    systems = [problem.system for problem in problems]
+    harmless = list(dict.fromkeys(systems)) or [""]  # a prompt with each system prompt, which may hold control tokens
+    if any(systems) and not chat:
+        raise _system_without_template(str(tokenizer.name_or_path))
+    statements = [*(problem.prompt for problem in problems), *[_HARMLESS] * len(harmless)]
+    requests = [frame.replace(PLACE, statement) for statement in statements]
     turns = [(frame.replace(PLACE, statement), response) for statement, response in before]
-    texts = chat.render(requests, turns) if chat else _wrapped(requests, prompt, wrap, None)
+    texts = chat.render(requests, turns, [*systems, *harmless]) if chat else _wrapped(requests, prompt, wrap, None)
     tokens = [list(ids) for ids in tokenizer(texts, add_special_tokens=chat is None)["input_ids"]]
     behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat and chat.after else []
     first = (next((index for index in ids if index in controls), None) for ids in behind)
     stop = tuple(sorted({index for index in first if index is not None}))
     prompts = [Rendered(*parts) for parts in zip(problems, requests, texts, tokens, strict=False)]
     ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop} & controls.keys()
-    _check_controls(prompts, tokens[-1], tokenizer, controls)
+    harmless_tokens = dict(zip(harmless, tokens[len(problems) :], strict=True))
+    _check_controls(prompts, harmless_tokens, tokenizer, controls)
     _check_ends(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends}, chat=chat is not None)
     _check_kept(prompts, tokenizer, own=prompt not in PROMPTS, chat=chat is not None)
-    return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts, chat is not None and chat.turns)
+    return AskedPrompts(
+        tokens[: len(problems)], stop, controls, chat is not None and chat.parts, chat is not None and chat.turns
+    )
 
 
 def text_prompts(
@@ -104,6 +113,8 @@ def text_prompts(
     chat = _asks_in_turns(prompt, wrap)
     if thinking is not None and not chat:
         raise _thinks_without_template()
+    if not chat and any(problem.system for problem in problems):
+        raise _system_without_template("")
     requests = [template(prompt).replace(PLACE, problem.prompt) for problem in problems]
     return (requests if chat else _wrapped(requests, prompt, wrap, None)), chat
 
@@ -140,6 +151,12 @@ def _asks_in_turns(prompt: str, wrap: str) -> bool:
     return prompt != "raw" and wrap == "auto"
 
 
+def _system_without_template(where: str) -> UserError:
+    what = "a system prompt needs a chat template, and none is in use"
+    fix = f"wrap=auto with a chat model, and a prompt that is not raw; or {NO_SYSTEM}"
+    return UserError(what, where=where, fix=fix)
+
+
 def _thinks_without_template() -> UserError:
     fix = "leave thinking unset, or use wrap=auto with a chat model"
     return UserError("thinking is set, but no chat template is in use", fix=fix)
@@ -168,12 +185,14 @@ def _check_ends(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[
 
 
 def _check_controls(
-    prompts: Sequence[Rendered], harmless: Sequence[int], tokenizer: Any, controls: Mapping[int, str]
+    prompts: Sequence[Rendered], harmless: Mapping[str, Sequence[int]], tokenizer: Any, controls: Mapping[int, str]
 ) -> None:
-    """Raise UserError for statements whose prompts have other control tokens than that of a harmless one."""
-    around = [index for index in harmless if index in controls]
+    """Raise UserError for statements whose prompts have other control tokens than that of a harmless one with the same
+    system prompt."""
+    expected = {system: [index for index in ids if index in controls] for system, ids in harmless.items()}
     unknown, offenders = tokenizer.special_tokens_map.get("unk_token"), []
     for prompt in prompts:
+        around = expected[prompt.problem.system]
         control_ids = [index for index in prompt.tokens if index in controls]
         if control_ids != around:
             more = Counter(control_ids) - Counter(around) or Counter(around)
@@ -189,21 +208,25 @@ def _check_controls(
 
 
 def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat: bool) -> None:
-    """Raise UserError for statements, or prompts of the user's own around them, that are not whole in the text that a
-    chat template makes, or in what the tokenizer makes of it: the policy would be asked something else.
+    """Raise UserError for statements, prompts of the user's own around them, or system prompts, that are not whole in
+    the text that a chat template makes, or in what the tokenizer makes of it: the policy would be asked something else.
 
     What tokenizers normalise is not looked at: case, white space, accents, signs that are made of others."""
     where = str(tokenizer.name_or_path)
     if changed := [prompt for prompt in prompts if chat and prompt.request.strip() not in prompt.text]:
         what = f"the model's chat template leaves out or changes the text of {_named(changed)}"
         raise UserError(what, where=where, fix=f"another template, or {PLAIN}")
+    if changed := [prompt for prompt in prompts if prompt.problem.system not in prompt.text]:
+        what = f"the model's chat template leaves out or changes the system prompt of {_named(changed)}"
+        raise UserError(what, where=where, fix=NO_SYSTEM)
     if not prompts:
         return
+    own = own or any(prompt.problem.system for prompt in prompts)
     read = tokenizer.batch_decode([prompt.tokens for prompt in prompts], skip_special_tokens=not own)
-    needles = [prompt.request if own else prompt.problem.prompt for prompt in prompts]
     lost = [
         (prompt, needle, text)
-        for prompt, needle, text in zip(prompts, needles, read, strict=True)
+        for prompt, text in zip(prompts, read, strict=True)
+        for needle in (prompt.request if own else prompt.problem.prompt, prompt.problem.system)
         if needle not in text and _essence(needle) not in _essence(text)
     ]
     if not lost:

@@ -12,9 +12,10 @@ from tepo.common.files import content_hash
 from tepo.common.schema import REQUIRED, option, read
 from tepo.common.schema.document import load
 from tepo.config.own_files import is_own
+from tepo.config.run_config import DataConfig
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import is_compared, overlaps
-from tepo.problems.data_reader import read_data
+from tepo.problems.data_reader import SYSTEM, read_data, shared_system
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash, set_hash
 from tepo.problems.problem import Problem
@@ -73,6 +74,14 @@ def load_training_problems(
         problems = _declared_problems(name)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
     return [problem for problem in problems if problem.id not in contaminated]
+
+
+def system_of(data: DataConfig) -> str:
+    """The system prompt that benchmarks are asked with, too: the one of all training problems (`data.fields.system`);
+    empty where they have none or several. Raises UserError as `read_data`."""
+    if SYSTEM not in data.fields:
+        return ""
+    return shared_system(read_data(data.problems or "", data.fields, data.columns).problems)
 
 
 def check_training_set(name: str) -> None:

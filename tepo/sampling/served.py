@@ -42,11 +42,13 @@ _AGAIN = "the same command goes on where this one ended"
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
     """A prompt for a server with a tokenizer of its own. turn: of a user in a conversation, around which the server
-    puts the chat template; else the response goes on with the text. thinking: the template's switch, None: its own."""
+    puts the chat template; else the response goes on with the text. thinking: the template's switch, None: its own.
+    system: what stands before a turn."""
 
     text: str
     turn: bool
     thinking: bool | None = None
+    system: str = ""
 
     @property
     def path(self) -> str:
@@ -262,7 +264,8 @@ class ServedSampler:
             return body | {"prompt": prompt.text}
         if prompt.thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": prompt.thinking}
-        return body | {"messages": [{"role": "user", "content": prompt.text}]}
+        told = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        return body | {"messages": [*told, {"role": "user", "content": prompt.text}]}
 
     def _read(self, reply: Mapping[str, Any], prompt: TextPrompt) -> TextResponse:
         """The response in an answer. Raises UserError for one that is none: it would be graded."""

@@ -186,9 +186,14 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
 
 def outdated(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> str:
     """The reason that a result of this task must not stand in a table: measured on other problems, by another protocol,
-    or (`prompts`: wrap, thinking) with other prompts around them, or graded by other settings. Empty where it may. What
-    the task does not say is not held against it."""
-    different = [f"{key} {task[key]}, not {value}" for key, value in prompts.items() if task.get(key, value) != value]
+    or (`prompts`: wrap, thinking, system) with other prompts around them, or graded by other settings. Empty where it
+    may. What the task does not say is not held against it, but for a system prompt: it has none then."""
+    asked = {"system": "", **task}
+    different = [
+        f"{key} {asked[key]!r}, not {value!r}" if key == "system" else f"{key} {asked[key]}, not {value}"
+        for key, value in prompts.items()
+        if asked.get(key, value) != value
+    ]
     if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:
         return "measured under another definition of the benchmark"
     if different:

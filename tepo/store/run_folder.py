@@ -204,6 +204,17 @@ class RunFolder:
         """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
         return read_config(self.config_file)
 
+    def system(self) -> str:
+        """The system prompt that benchmarks are asked with: that of all training prompts. Raises UserError where the
+        file that has it is missing or damaged."""
+        if "system" not in self.config()["full"]["data"].get("fields", {}):
+            return ""
+        try:
+            return str(parse_json(self.prompt_file.read_bytes()).get("system", ""))
+        except (FileNotFoundError, ValueError, AttributeError):
+            what = "the first prompt is missing or damaged, and with it the system prompt: half copied?"
+            raise UserError(what, where=str(self.prompt_file), fix=AGAIN) from None
+
     def check_config(self) -> None:
         """Raise UserError for a run that is not the one that the folder is called after: one by another recipe, a copy
         under another name, or one with a changed `config.json`."""

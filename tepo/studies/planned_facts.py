@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json
+from tepo.evaluation.settings import asked_by
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.reporting.progress import say
@@ -25,7 +25,7 @@ from tepo.studies.study import CLAIMS, Study, load_study, study_names
 from tepo.studies.tuning_result import under_seeds, with_chosen
 
 # of a result's task: what makes it one of today's benchmark; stop: where a chat template may end a response
-_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
+_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "system", "stop")
 
 
 def read_facts(
@@ -264,7 +264,7 @@ class Records:
         if task is None:
             return False
         benchmark = self.benchmark(name)
-        prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
+        prompts = asked_by(unit.config)
         if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
             prompts["content_hash"] = benchmark.content_hash
         return not outdated(parse_json(task), benchmark, prompts)

@@ -9,6 +9,7 @@ from functools import cache
 
 from tepo.common.errors import UserError
 from tepo.evaluation.results import read_result
+from tepo.evaluation.settings import asked_by
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.evaluation_result import SAMPLES, check_current
 from tepo.store.run_folder import RunFolder
@@ -23,7 +24,7 @@ def check_store(units: Iterable[Unit]) -> None:
         if unit.folder.is_dir():
             if not unit.row.base and unit.in_store.manifest():  # something was trained here
                 unit.in_store.check_whole()
-            prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
+            prompts = asked_by(unit.config)
             for name in unit.benchmarks:
                 folder = unit.in_store.evaluation(name)
                 if result := unit.in_store.result(name):

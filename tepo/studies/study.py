@@ -14,7 +14,7 @@ from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.schema import REQUIRED, Location, derived, option, read
 from tepo.common.schema.document import load
-from tepo.common.text import with_setting
+from tepo.common.text import listed, with_setting
 from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
 from tepo.formula.row import load_row
@@ -161,14 +161,19 @@ class Study:
         one scale."""
         if name in self.scales or self.registered:
             return self.scales[self.own_scale(name)]
-        scale_settings = scale_studies(name)
+        scale_settings, file = scale_studies(name), str(paths.find("scale", name))
         if scale_settings.like not in self.scales:
-            raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
+            if paths.shipped("scale") == Path(file).parent:
+                raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
+            like = USUAL if USUAL in self.scales else next(iter(self.scales))
+            said = f"is like {scale_settings.like}" if scale_settings.like else "does not say which scale it is like"
+            what = f"scale {name} {said}, and {self.name} is written for {listed(self.scales)}"
+            raise UserError(what, where=file, fix=_stand_ins(like, self.scales[like].models))
         like_scale = self.scales[scale_settings.like]
-        for model in like_scale.models:
-            if model not in scale_settings.stand_ins:
-                fix = f"name it under `studies: stand_ins:` of the scale, or the scale under `scales:` of {self.name}"
-                raise UserError(f"no model stands in for {model} at this scale", where=f"study {self.name}", fix=fix)
+        if missing := [model for model in like_scale.models if model not in scale_settings.stand_ins]:
+            what = f"scale {name} names no model in place of {listed(missing)}, which {self.name} trains at scale "
+            fix = _stand_ins(scale_settings.like, like_scale.models)
+            raise UserError(what + scale_settings.like, where=file, fix=fix)
         return replace(like_scale, models=tuple(scale_settings.stand_ins[model] for model in like_scale.models))
 
     def vary_at(self, scale: str) -> Vary:
@@ -191,6 +196,12 @@ class Study:
         """The configuration keys that `vary:` or `tune:` sets."""
         tune = self.tune_at(scale)
         return varied_keys(self.vary_at(scale)) | (tune.keys if tune else set())
+
+
+def _stand_ins(like: str, models: Sequence[str]) -> str:
+    """What the file of a scale has to say for studies that are written for another scale."""
+    pairs = ", ".join(f"{model}: {model}" for model in models)
+    return f"`studies: {{like: {like}, stand_ins: {{{pairs}}}}}` in it, with the model to train behind each colon"
 
 
 def study_names() -> list[str]:

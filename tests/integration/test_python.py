@@ -73,15 +73,6 @@ def test_the_example_of_a_loop_of_ones_own_learns() -> None:
 FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
 
 
-def example(name: str, *changes: tuple[str, str]) -> str:
-    """With fewer steps, and a smaller study."""
-    text = (ROOT / "examples" / name).read_text()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return text
-
-
 WRONG = """
 from pathlib import Path
 Path("objective/tepo.yaml").write_text("like: tepo_kl_all\\nformula: {A: R - maen_g(R)}")
@@ -94,24 +85,34 @@ except tepo.UserError as error:
 
 @pytest.mark.disaster
 @pytest.mark.jupyter
-def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a real kernel: two runs side by side, tables and bars in the cells; a file changed between cells counts."""
+def test_the_notebook_of_the_examples(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real kernel, with fewer steps and a smaller study: two runs side by side, tables and bars in the cells; a
+    file changed between cells counts."""
+    import nbformat
     from nbclient import NotebookClient
-    from nbformat.v4 import new_code_cell, new_notebook
 
     write(tmp_path / "objective/tepo.yaml", (ROOT / "tepo/config/objective/tepo.yaml").read_text())
     monkeypatch.setenv("TEPO_PATH", os.pathsep.join([".", str(folder)]))
     for name, value in {"PYTHONPATH": ROOT, "HF_HUB_OFFLINE": 1, "IPYTHONDIR": tmp_path / "ipython"}.items():
         monkeypatch.setenv(name, str(value))
-    study = example("run_a_study.py", ('"panel_e", ', '"ours", '), ("seeds=[0, 1]", "seeds=[0], jobs=2"))
-    cells = [study, "result", example("train_and_look.py", ('"seed=3"', f'"seed=3"{FEW}')), WRONG]
-    notebook = new_notebook(cells=list(map(new_code_cell, cells)))
+    notebook = nbformat.read(ROOT / "examples/first_look.ipynb", as_version=4)
+    for old, new in (
+        ("seeds=[0, 1]", "seeds=[0], jobs=2"),
+        ('"panel_e", ', '"ours", '),
+        ('"seed=3"', f'"seed=3"{FEW}'),
+    ):
+        assert sum(old in cell.source for cell in notebook.cells) == 1
+        for cell in notebook.cells:
+            cell.source = cell.source.replace(old, new)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    notebook.cells.append(nbformat.v4.new_code_cell(WRONG))
     NotebookClient(notebook, timeout=TIME_LIMIT, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    table, shown, trained, refused = (shown_in(cell) for cell in notebook.cells)
+    shown, table, trained, metrics, refused = (shown_in(cell) for cell in notebook.cells if "outputs" in cell)
     assert "baseline" in table
     assert "| GRPO" in shown
     assert "weights: " in trained
+    assert "critic/score/mean" in metrics
     assert "did you mean 'mean_g'" in refused
     assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3
     assert (tmp_path / "panel_e.html").is_file()

@@ -25,7 +25,8 @@ _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("tool", "function", "function_call", "observation", "ipython"), "tool"),
 }
-_LEFT_OUT = {"system": "system messages left out", "tool": "turns of tools left out"}
+SYSTEM_LEFT_OUT = "system messages left out"
+_LEFT_OUT = {"system": SYSTEM_LEFT_OUT, "tool": "turns of tools left out"}
 _SAID = ("text", "input_text", "output_text")  # types of the parts of a message
 _THOUGHT = ("thinking", "reasoning")
 
@@ -89,9 +90,9 @@ def _text(content: Any) -> str:
     return "".join(texts)
 
 
-def statement(value: Any) -> tuple[str, list[str]]:
-    """The text of a problem, and what was left out around it, in words. Raises ValueError with the reason why there is
-    none."""
+def statement(value: Any, *, system_kept: bool = False) -> tuple[str, list[str]]:
+    """The text of a problem, and what was left out around it, in words. system_kept: system messages are not, as
+    `system_prompt` reads them. Raises ValueError with the reason why there is none."""
     left_out: list[str] = []
     if messages := turns(value):
         question_indices = [index for index, turn in enumerate(messages) if turn.role == "user"]
@@ -99,7 +100,8 @@ def statement(value: Any) -> tuple[str, list[str]]:
             raise ValueError("with several questions" if question_indices else "without a question")
         if any(turn.role == "assistant" for turn in messages[: question_indices[0]]):
             raise ValueError("whose question follows an answer")
-        left_out = [words for role, words in _LEFT_OUT.items() if any(turn.role == role for turn in messages)]
+        roles = {turn.role for turn in messages} - ({"system"} if system_kept else set())
+        left_out = [words for role, words in _LEFT_OUT.items() if role in roles]
         value = messages[question_indices[0]].text
     if isinstance(value, bytes):
         raise ValueError(PICTURE)
@@ -108,6 +110,21 @@ def statement(value: Any) -> tuple[str, list[str]]:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("without a problem")
     return value.strip(), left_out
+
+
+def system_prompt(value: Any) -> str:
+    """What the system says before the question: its message in a conversation, or a text; empty where there is none.
+    Raises ValueError with the reason why it is none that a prompt can begin with."""
+    if messages := turns(value):
+        indices = [index for index, turn in enumerate(messages) if turn.role == "system"]
+        if len(indices) > 1:
+            raise ValueError("with several system messages")
+        if indices not in ([], [0]):
+            raise ValueError("whose system message is not the first")
+        value = messages[0].text if indices else ""
+    if not isinstance(value or "", str):
+        raise ValueError("whose system prompt is no text")
+    return (value or "").strip()
 
 
 def is_picture_column(name: Any) -> bool:

@@ -15,6 +15,7 @@ from tepo.problems.grader.pool import Pool
 
 PLAIN = "wrap=base asks in plain text (model.wrap, --wrap)"
 _FIX = f"another template (chat_template.jinja of the model), or {PLAIN}"
+NO_SYSTEM = "no system prompt (data.fields.system of a run, --system), or write it into data.prompt"
 _BUDGET = GraderOptions(timeout=2.0, workers=1)
 _BATCH = 64  # requests that have one budget
 _OVER = {
@@ -64,10 +65,17 @@ class ChatTemplate:
         """Tell whether it takes a conversation, and not a question alone."""
         return len(self.after) > 1
 
-    def render(self, requests: Sequence[str], before: Sequence[tuple[str, str]] = ()) -> list[str]:
-        """The prompt of each request. before: earlier requests of the same conversation, each with its response."""
+    def render(
+        self, requests: Sequence[str], before: Sequence[tuple[str, str]] = (), systems: Sequence[str] = ()
+    ) -> list[str]:
+        """The prompt of each request. before: earlier requests of the same conversation, each with its response.
+        systems: what the system says before each; empty, of one or of all: the template decides."""
         history = [self._message(role, text) for turn in before for role, text in zip(_ROLES, turn, strict=True)]
-        texts = self._rendered([[*history, self._message("user", request)] for request in requests])
+        chats = [
+            [*([self._message("system", system)] if system else []), *history, self._message("user", request)]
+            for request, system in zip(requests, systems or [""] * len(requests), strict=True)
+        ]
+        texts = self._rendered(chats, what="fails with a system prompt" if any(systems) else "fails")
         if self.thinking is None or "enable_thinking" in self.given:
             return texts
         # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
@@ -106,10 +114,10 @@ class ChatTemplate:
     def _message(self, role: str, text: str) -> dict[str, Any]:
         return {"role": role, "content": [{"type": "text", "text": text}] if self.parts else text}
 
-    def _rendered(self, chats: Sequence[_Chat]) -> list[str]:
+    def _rendered(self, chats: Sequence[_Chat], what: str = "fails") -> list[str]:
         texts, failure = self._tried(chats)
         if failure:
-            raise self._error(f"fails: {failure}")
+            raise self._error(f"{what}: {failure}", fix=_FIX if what == "fails" else NO_SYSTEM)
         return texts
 
     def _tried(self, chats: Sequence[_Chat], *, opened: bool = True) -> tuple[list[str], str]:
@@ -130,8 +138,8 @@ class ChatTemplate:
             texts += outcome.value
         return texts, ""
 
-    def _error(self, what: str) -> UserError:
-        return UserError(spelt(f"the model's chat template {what}"), where=self.where, fix=_FIX)
+    def _error(self, what: str, fix: str = _FIX) -> UserError:
+        return UserError(spelt(f"the model's chat template {what}"), where=self.where, fix=fix)
 
 
 @lru_cache(maxsize=1)

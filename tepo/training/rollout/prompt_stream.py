@@ -15,6 +15,7 @@ from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS, encode_prompts
 from tepo.problems.prompts.control_tokens import listed, marked
+from tepo.problems.training_sets import load_training_problems, split_off, system_of
 from tepo.sampling.sampler import Response, response_texts
 from tepo.store.run_folder import RunFolder
 from tepo.training.rollout_batch import Prompt
@@ -34,6 +35,7 @@ class PromptStream:
         self._shuffled: tuple[int, list[int]] = (-1, [])  # the order of a pass
         self.tokenizer = tokenizer
         self.fresh = config.data.kind == "procedural"
+        self.system = system_of(config.data)  # that benchmarks are asked with, too
         problems = training_problems(config) if problems is None else problems
         form: Any = {"prompt": config.data.prompt, "wrap": config.model.wrap, "thinking": config.model.thinking}
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
@@ -98,8 +100,6 @@ def training_problems(config: RunConfig) -> list[Problem]:
 
         most = min(train.steps * train.prompts_per_step * train.max_rounds, _MOST_MADE)
         return generate(data.tasks, most, derive(config.seed, "train problems"), "train")
-    from tepo.problems.training_sets import load_training_problems, split_off
-
     assert data.problems
     loaded = load_training_problems(
         data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields, columns=data.columns
@@ -120,7 +120,8 @@ def show_first_prompt(stream: PromptStream, *, tokens: bool = False) -> str:
 def keep_first_prompt(stream: PromptStream, folder: RunFolder) -> None:
     """Store and show the first prompt, once. Raises RunFailed where the run began with another one."""
     (first,), file = stream.take(0, 1), folder.prompt_file
-    identity = {"tokens": first.tokens, "stop": list(stream.stop)}
+    identity: dict[str, Any] = {"tokens": first.tokens, "stop": list(stream.stop)}
+    identity |= {"system": stream.system} if stream.system else {}
     if not file.exists():
         sys.stderr.write(f"{show_first_prompt(stream)}\n")
         text = spelt(marked(first.tokens, stream.tokenizer, stream.asked.controls))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,24 @@ def test_a_sampler_is_asked_for_the_filters_of_the_benchmark():
     assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
     params = ask(ones(), [], Letters(), Settings()).params
     assert (params.top_p, params.top_k, params.min_p) == (1.0, 0, 0.0)
+
+
+def test_a_system_prompt_identifies_an_evaluation(tmp_path):
+    for first, second in (("", "Be brief."), ("Be brief.", ""), ("Be brief.", "Be kind.")):
+        folder = tmp_path / f"{first}-{second}"
+        run(folder, system=first)
+        assert json.loads((folder / "task.json").read_text()).get("system", "") == first
+        with pytest.raises(UserError, match="holds another evaluation: system"):
+            run(folder, system=second)
+
+
+def test_a_problem_is_asked_with_its_own_system_prompt_and_a_raw_one_with_none():
+    tokenizer, settings = FAMILIES["base asked by ChatML"]()[0], Settings(system="Be kind.")
+    problems = [ONE[0], replace(ONE[0], system="Be strict.")]
+    told = tokenizer.batch_decode(settings.encode(ones(prompt="boxed"), problems, tokenizer).tokens)
+    assert [text.split("\n")[1] for text in told] == ["Be kind.<|im_end|>", "Be strict.<|im_end|>"]
+    raw = [form.encode(ones(), ONE, tokenizer).tokens for form in (settings, Settings())]
+    assert raw[0] == raw[1]
 
 
 def test_a_protocol_chooses_the_mode_of_a_model_that_thinks():

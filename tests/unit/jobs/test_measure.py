@@ -61,6 +61,7 @@ def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None
     for changes, said in (
         ({"wrap": "raw"}, "add3 was measured with wrap auto, not raw"),
         ({"thinking": True}, "add3 was measured with thinking None, not True"),
+        ({"system": "Be brief."}, "add3 was measured with system '', not 'Be brief.'"),
         ({"policy": {"weights": "other"}}, "add3 was measured with policy"),
     ):
         with pytest.raises(UserError, match=said) as caught:

@@ -9,7 +9,8 @@ from pyarrow import parquet
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.problems.data_reader import GYM_SIZE, read_data
+from tepo.problems.data_reader import GYM_SIZE, ReadData, read_data
+from tepo.problems.training_sets import system_of
 from tepo.store.run_id import identity
 
 WANTED = [("What is 2 + 3?", "5"), ("What is 70 * 20?", "1400"), ("Half of 3?", "\\frac{3}{2}")]
@@ -64,6 +65,64 @@ def test_every_form_in_every_kind_of_file_gives_the_same_problems(form, suffix, 
     assert any("system messages left out: 3 rows" in cells for _, _, cells in read.columns) == (
         form in ("chat", "verl")
     )
+
+
+@pytest.mark.parametrize("column", ["messages", "conversations", "prompt", "system_prompt"])
+def test_system_prompts_are_kept_by_choice(column, tmp_path):
+    forms = {
+        "messages": FORMS["chat"],
+        "conversations": lambda q, a: {
+            "conversations": [
+                {"from": "system", "value": "Be brief."},
+                *({"from": who, "value": text} for who, text in (("human", q), ("gpt", f"\\boxed{{{a}}}"))),
+            ]
+        },
+        "prompt": FORMS["verl"],
+        "system_prompt": lambda q, a: {"question": q, "answer": a, "system_prompt": "Be brief.\n"},
+    }
+    path = _write(tmp_path / "own.parquet", [forms[column](*one) for one in WANTED])
+    plain, words = read_data(str(path)), [f"data={path}", f"data.fields.system={column}"]
+    config = compose(words)
+    kept = read_data(str(path), config.data.fields)
+    assert [(one.prompt, one.answer) for one in kept.problems] == WANTED
+    assert {one.system for one in kept.problems} == {"Be brief."} != {one.system for one in plain.problems} == {""}
+    assert (column, "system prompt") in [
+        (of, what.partition(",")[0].partition(" and")[0]) for of, what, _ in kept.columns
+    ]
+    assert kept.losses() == ["one system prompt for all problems; benchmarks are asked with it, too"]
+    if column != "system_prompt":  # which is no message
+        assert plain.losses() == [f"system messages left out of 3 rows: {words[1]} keeps them"]
+    assert system_of(config.data) == "Be brief."
+    assert identity(config)["problems"] != identity(compose(words[:1]))["problems"]  # other prompts, another run
+
+
+def test_rows_with_several_system_prompts_or_none(tmp_path):
+    def read(*systems: tuple[str, ...], late: str = "") -> ReadData:
+        rows = [
+            {
+                "messages": [
+                    *({"role": "system", "content": text} for text in texts),
+                    *_chat(f"{index} + 1?")[1:],
+                    *([{"role": "system", "content": late}] if late else []),
+                ],
+                "answer": "2",
+            }
+            for index, texts in enumerate(systems)
+        ]
+        return read_data(str(_write(tmp_path / "own.json", rows)), {"system": "messages"})
+
+    mixed = read(("A",), (), ("A",))
+    assert [one.system for one in mixed.problems] == ["A", "", "A"]
+    assert mixed.systems == "1 system prompt in 2 of 3 problems; benchmarks are asked without any"
+    assert read(("A",), ("B",)).systems.startswith("2 system prompts in 2 of 2 problems")
+    assert read(("A",), ("A", "B")).dropped == {"with several system messages": 1}
+    with pytest.raises(UserError, match="2 whose system message is not the first"):
+        read((), (), late="A")
+    with pytest.raises(UserError, match="no row has a system prompt"):
+        read((), ())
+    path = _write(tmp_path / "other.json", [{"question": "1?", "answer": "1", "rules": {"a": 1}}])
+    with pytest.raises(UserError, match="whose system prompt is no text"):
+        read_data(str(path), {"system": "rules"})
 
 
 def test_what_is_left_out_is_counted_by_its_reason(tmp_path):

@@ -16,7 +16,7 @@ from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_
 from tepo.problems.prompts.control_tokens import listed, marked
 from tepo.sampling.sampler import Response, response_texts
 from tepo.training.rollout.prompt_stream import training_problems
-from tests.unit.problems.chats import CHATML, FAMILIES, PARTS, SHIPPED, byte_tokenizer, word_tokenizer
+from tests.unit.problems.chats import CHATML, FAMILIES, INST, PARTS, SHIPPED, byte_tokenizer, word_tokenizer
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 SWITCH = PLAIN + (
@@ -100,6 +100,57 @@ def refused(made: Any, *statements: str, **form: Any) -> str:
     with pytest.raises(UserError) as found:
         ask(made, *statements, **form)
     return found.value.what
+
+
+SYSTEM = "Think between <think> and </think>."  # control tokens of a model that thinks
+
+
+@pytest.mark.parametrize("family", ["base asked by ChatML", "ChatML that thinks", "headers", "content in parts"])
+def test_each_problem_has_its_own_system_prompt_or_none(family: str) -> None:
+    made, _ = FAMILIES[family]()
+    problems = [Problem(f"p{number}", "1+1?", "2", system=text) for number, text in enumerate((SYSTEM, "", "Be kind."))]
+    asked = encode_prompts(problems, made, prompt="boxed")
+    for problem, tokens in zip(problems, asked.tokens, strict=True):
+        said = [("system", problem.system)] if problem.system else []
+        chat: Any = [{"role": role, "content": text} for role, text in (*said, ("user", REQUEST))]
+        if asked.parts:
+            chat = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in chat]
+        assert tokens == made.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    injected = Problem("p3", "1+1?<|im_end|>", "2", system=SYSTEM)  # what a system prompt may hold, a statement may not
+    if "ChatML" in family:
+        with pytest.raises(UserError, match=r"control tokens of the model: p3 \(<\|im_end\|>\)"):
+            encode_prompts([*problems, injected], made, prompt="boxed")
+
+
+USERS_ALONE = "{% for m in messages if m.role != 'system' %}<user>{{ m.content }}{% endfor %}<assistant>"
+LOST, NO_TURN = "leaves out or changes the system prompt of 1 problem (p0)", "needs a chat template, and none is in use"
+
+
+@pytest.mark.parametrize(
+    ("template", "form", "message"),
+    [
+        (INST, {}, "chat template fails with a system prompt: roles must take turns"),
+        (USERS_ALONE, {}, LOST),
+        (PLAIN.replace("{{ m.content }}", "{{ m.content | replace('rief', '') }}"), {}, LOST),
+        (PLAIN, {"wrap": "base"}, NO_TURN),
+        (PLAIN, {"prompt": "raw"}, NO_TURN),
+        (None, {}, NO_TURN),
+    ],
+)
+def test_a_system_prompt_that_the_model_would_not_be_given_is_refused(template: Any, form: dict, message: str) -> None:
+    problems = [Problem("p0", "1?", "1", system="Be brief."), Problem("p1", "1?", "1")]
+    with pytest.raises(UserError) as found:
+        encode_prompts(problems, tokenizer(template), **{"prompt": "boxed", **form})
+    assert message in found.value.what
+    assert "data.fields.system" in str(found.value.fix)
+
+
+def test_a_system_prompt_has_to_be_whole_as_tokens() -> None:
+    made = AutoTokenizer.from_pretrained(str(PACKAGE / "assets/laptop"))
+    made.chat_template = PLAIN
+    assert encode_prompts([Problem("p0", "1+1=", "2")], made, prompt="{problem}").tokens
+    with pytest.raises(UserError, match=r"has no \., B, b, e, f, which the prompts use"):
+        encode_prompts([Problem("p0", "1+1=", "2", system="Be brief.")], made, prompt="{problem}")
 
 
 def test_a_chat_prompt_gets_no_second_start_token() -> None:

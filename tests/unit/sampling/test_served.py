@@ -150,7 +150,7 @@ def test_texts_and_lengths_are_as_the_server_says(server: Server) -> None:
 
 
 def test_a_request_says_what_its_server_takes(server: Server) -> None:
-    drawn(server, TextPrompt("2+2?", turn=True, thinking=False))
+    drawn(server, TextPrompt("2+2?", turn=True, thinking=False, system="Be brief."))
     drawn(server, TextPrompt("2+2=", turn=False))
     (path, turn), (other_path, plain) = server.bodies[0], server.bodies[3]
     plain.pop("seed")
@@ -159,7 +159,8 @@ def test_a_request_says_what_its_server_takes(server: Server) -> None:
     assert (path, other_path) == ("/v1/chat/completions", "/v1/completions")
     assert plain == common | of_vllm | {"prompt": "2+2="}
     assert turn.pop("seed") < 1 << 31
-    asked = {"messages": [{"role": "user", "content": "2+2?"}], "chat_template_kwargs": {"enable_thinking": False}}
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
+    asked = {"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}
     assert turn == common | of_vllm | asked
     server.models["data"][0]["owned_by"] = "openai"
     drawn(server, TextPrompt("2+2=", turn=False))

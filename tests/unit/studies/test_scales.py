@@ -1,10 +1,14 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.config.compose import compose
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, parse_study, printed, scale_studies
+from tests.integration.commands import tepo
+from tests.unit.training.small import write
 
 LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
 STUDY = """
@@ -48,8 +52,9 @@ def test_what_a_scale_says_is_read_anew_when_it_changes(study: Path) -> None:
 @pytest.mark.parametrize(
     ("studies", "message"),
     [
-        ("", "unknown scale 'desk'"),
-        ("like: laptop", "no model stands in for laptop"),
+        ("", "does not say which scale it is like, and mine is written for laptop.*desk.yaml.*like: laptop"),
+        ("like: paper", "desk is like paper, and mine is written for laptop"),
+        ("like: laptop", "no model in place of laptop, which mine trains at scale laptop.*stand_ins: {laptop: laptop}"),
         ("like: laptop, stand_ins: {laptop: lptop}", "did you mean 'laptop'"),
         ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
     ],
@@ -58,6 +63,23 @@ def test_mistakes_in_a_scale_are_said(study: Path, studies: str, message: str) -
     declare(study, studies)
     with pytest.raises(UserError, match="(?s)" + message):
         make_plan(parse_study(study / "experiments/mine.yaml"), "desk", store=study)
+
+
+def test_the_file_of_the_documents_is_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs/studies.md").read_text()
+    text = page.partition("## A scale of your own")[2].partition("```yaml\n")[2].partition("```")[0]
+    write(tmp_path / "scale/desk.yaml", text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEPO_PATH", ".")
+    said = tepo("train", "scale=desk", "--dry-run").stdout
+    assert "scale desk\n" in said
+    assert re.search(r"\nsteps +12, each 32 prompts x 8 samples", said)
+    assert "A sixth of the laptop scale, to try things out" in tepo("list").stdout
+    assert "8 runs, 8 to do" in tepo("ablate", "table1", "--scale", "desk", "--dry-run").stderr
+    write(tmp_path / "scale/desk.yaml", text.partition("\n")[2])
+    with pytest.raises(UserError, match="keys below `scale`") as caught:
+        compose(["scale=desk"])
+    assert str(caught.value.fix) == "`# @package _global_` as its first line"
 
 
 def test_a_model_that_stands_in_is_compared_with_the_same_figures() -> None:

@@ -82,7 +82,9 @@ def joint_comparison(tables: Sequence[Table], own: Collection[str]) -> tuple[Nam
     base = list(dict.fromkeys(text for _, block in parts for text in untrained(block)))
     axis = [f"difference of the average to {beside}, points", *base[:_BASES]]
     caption = f"Differences to {beside}"
-    caption += f", {_JOINT} of {len(lines)}: the largest that are decided" if len(shown) < len(lines) else ""
+    if len(shown) < len(lines):
+        yours = "yours, then " if shown[0]["own"] else ""
+        caption += f", {_JOINT} of {len(lines)}: {yours}the largest that are decided"
     caption += f"; {ENDED}: some of its runs ended early" if any(ENDED in line["method"] for line in shown) else ""
     frame = pd.DataFrame(shown).drop(columns=["own", "of"])
     return NamedChart("opening-differences", "differences", caption, forest.differences(frame, axis)), shown == lines

@@ -24,7 +24,7 @@ from tepo.reporting.tables.table import VERDICT, Table
 _ENDS = 12  # rows of the table that stands for curves where no script runs
 _FEW = 4  # studies on a page that folds none of their tables and charts
 _BLOCKS = 3  # of a table that is not folded
-_METHODS = 12  # whose equations are not folded
+_METHODS = 12  # whose equations are shown
 _WIDTH = 760  # pixels of a picture on the first screen
 
 
@@ -130,7 +130,7 @@ def build_page(content: PageContent) -> str:
         pictures=[_chart(picture) | {"drawn": _drawn(picture)} for picture in pictures],
         charted=bool(charts or pictures),
         methods=content.methods[:_METHODS],
-        further=content.methods[_METHODS:],
+        further=max(0, len(content.methods) - _METHODS),
         studies=[_study(study, set(names), few=len(studies) <= _FEW) for study in studies],
         runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
@@ -157,7 +157,7 @@ def _study(study: PageStudy, runs: set[str], *, few: bool) -> dict[str, Any]:
         "finding": study.finding,
         "open": few and len(study.table.blocks) <= _BLOCKS,
         "table": Markup(html_table.body(study.table, runs)),
-        "csv": packed(as_text(study.table, "csv")),
+        "csv": packed(as_text(study.table, "csv")) if few else "",
         "lead": lead,
         "curves": curves,
         "charts": [chart for chart in charts if chart not in (*lead, *curves)],

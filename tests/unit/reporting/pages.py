@@ -97,6 +97,7 @@ def charts() -> list[NamedChart]:
     return [
         NamedChart("panel_e-differences", "differences", f"differences {NASTY}", differences(frame, "points")),
         curves_chart("panel_e-curves", steps, LOOKS),
+        curves_chart("panel_e-curves-2", steps, LOOKS),  # folded
         NamedChart("panel_e-map", "map", f"map {NASTY}", sweep_map(cells, "rate")),
     ]
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from tepo.analysis.tables import baseline_label
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
+from tepo.config.own_reward import rewarded
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.charts import curves, forest, paper_figures, sweeps
@@ -228,13 +230,13 @@ def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str)
         # rows that are tuned have each their own setting, and are drawn together
         parts.setdefault("" if tuned else _place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
-        steps, end = run_steps(part, facts), f"-{number}" if where else ""
-        frame = curves.curve_frame(steps, against=against, points=_POINTS)
+        panels, end = _panels(part), f"-{number}" if where else ""
+        frame = curves.curve_frame(run_steps(part, facts), panels, against, points=_POINTS)
         if not frame.empty:
             baseline, own_labels = baseline_label(study, part) or "", own_rows([(study, part)]).values()
-            chart = curves.training_curves(frame, looks_of(part), against=against, lifted=[baseline, *own_labels])
+            chart = curves.training_curves(frame, looks_of(part), panels, against, [baseline, *own_labels])
             caption = ": ".join(filter(None, ("Training curves", where)))
-            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart)
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame, panels))
 
 
 def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
@@ -247,14 +249,15 @@ def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
             beside = [unit for unit in others if not unit.tuning and unit.model == model]
             part += [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
             baselines.append(baseline_label(study, others) or "")
-        frame = curves.curve_frame(run_steps(part, facts), curves.TRAINING_PANELS[:1], points=_POINTS)
+        panels = _panels(part)[:1]
+        frame = curves.curve_frame(run_steps(part, facts), panels, points=_POINTS)
         if not frame.empty and frame["reward"].notna().any():
             lifted, part_looks = [*own_rows(planned).values(), *baselines], looks_of(part)
             if first.registered:  # A and B are called by the claim, and may have one method
                 frame["method"] = frame["method"].str.removeprefix(f"{first.name}: ")
                 methods = {label.removeprefix(f"{first.name}: "): method for label, (method, _) in part_looks.items()}
                 part_looks = {label: (methods[label], own_look) for label, own_look in looks(methods).items()}
-            chart = curves.training_curves(frame, part_looks, curves.TRAINING_PANELS[:1], lifted=lifted, columns=1)
+            chart = curves.training_curves(frame, part_looks, panels, lifted=lifted, columns=1)
             several = bool((frame.groupby("method")["run"].nunique() > 1).any())
             where = first.title if first.registered else place
             seeds = ", the mean of the seeds and each by itself" if several else ""
@@ -263,20 +266,28 @@ def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
     return None
 
 
+def _panels(units: Sequence[Unit]) -> Sequence[curves.Panel]:
+    """Panels of training curves; a reward other than the grader's verdict is no share of right responses."""
+    reward, *others = curves.TRAINING_PANELS
+    by_grader = not any(rewarded(unit.config.data) for unit in units)
+    return [reward if by_grader else replace(reward, unit="mean, %"), *others]
+
+
 def own_rows(planned: Planned) -> dict[str, str]:
     """Keys and labels of the rows that the reader wrote: those whose method is a file of his, or one that his study
     changes by `objective.…`."""
     objectives = {unit.row.objective for _, units in planned for unit in units if unit.row.objective}
     written = {name for name in objectives if not paths.is_shipped(name, "objective")}
-    return {
-        row_key(unit): unit.row_label
-        for study, units in planned
-        if not study.registered
-        for changes in [not paths.is_shipped(study.name, "experiments", "ablations")]
-        for unit in units
-        if unit.row.objective in written
-        or (changes and any(word.startswith("objective.") for word in unit.row.words(scale_of(units), unit.model)))
-    }
+    rows = {}
+    for study, units in planned:
+        if study.registered:
+            continue
+        is_own = not paths.is_shipped(study.name, "experiments", "ablations")
+        for unit in units:
+            words = unit.row.words(scale_of(units), unit.model) if is_own else ()
+            if unit.row.objective in written or any(word.startswith("objective.") for word in words):
+                rows[row_key(unit)] = unit.row_label
+    return rows
 
 
 def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:

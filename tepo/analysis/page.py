@@ -185,7 +185,7 @@ def _compared_first(samples: Sequence[RunSamples], planned: Planned, own: Collec
     """The samples, at their head those of a baseline and of a row to compare with it, the reader's own if there is one:
     two runs of one seed."""
     for study, units in planned:
-        trained = sorted((unit for unit in units if not unit.row.base), key=lambda unit: unit.seed)
+        trained = sorted((unit for unit in units if not unit.row.base and not unit.tuning), key=lambda unit: unit.seed)
         beside = [unit for unit in trained if unit.row.label != study.baseline]
         other = next((unit for unit in beside if row_key(unit) in own), beside[0] if beside else None)
         baseline = [unit for unit in trained if unit not in beside and other and unit.seed == other.seed]

@@ -202,6 +202,18 @@ def test_a_page_is_about_all_of_its_studies_and_ones_own_row_comes_first(
     assert folds == [" open"] * 2
 
 
+def test_curves_say_what_the_reward_is_and_have_their_ends_without_scripts(shared: Path) -> None:
+    (shared / "brief.py").write_text("def reward(problem, response):\n    return len(response) < 30\n")
+    for words, unit in (((), "% right"), ((f"data.reward={shared / 'brief.py'}",), "mean, %")):
+        plan = plan_all(["mine"], "laptop", store=shared / "runs", overrides=words)
+        for run in plan[0][1]:
+            finish(run, 0.5, **{"critic/score/mean": 0.25})
+        content = rendered(plan)
+        (chart,) = [chart for study in content.studies for chart in study.charts if chart.kind == "curves"]
+        assert chart.ends.to_dict("list") == {"Method": ["GRPO/DAPO", "Half"], f"Reward, {unit}": ["25", "25"]}
+        assert unit in str(specification(content.pictures[1].chart))
+
+
 def test_a_shipped_method_that_ones_study_changes_is_ones_own(shared: Path) -> None:
     (shared / "experiments/mine.yaml").write_text(CHANGED)
     plan = plan_all(["first", "mine", "stability"], "laptop", store=shared / "runs")

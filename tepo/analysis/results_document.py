@@ -39,7 +39,7 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
     parts = [
         f"# {'Registered claims' if claims else 'Results'} at {rendered.head.scales} scale",
         f"Written by `{command}`.",
-        *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
+        *(f"![{markdown_text(chart.caption)}]({path.stem}-opening.svg)" for chart in rendered.pictures[:1]),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),
         f"{spent(costs)}.",
         _HOW_TO_READ,

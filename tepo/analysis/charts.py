@@ -240,19 +240,22 @@ def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str)
 
 
 def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
-    """Reward in training, of the rows of all studies that train the model and at the setting of the first one that has
-    any; of a registered claim A and B. None where no run has a reward on record."""
+    """Reward in training, of the rows of the first study that has any, and of the others that train its model at its
+    setting, as long as they are few; of a registered claim A and B. None where no run has a reward on record."""
     for first, units in planned:
-        place, model = _place(units[0], units), units[0].model
-        part, baselines = list[Unit](), list[str]()
-        for study, others in planned if not first.registered else [(first, units)]:
+        place, model = "" if first.tune_at(scale_of(units)) else _place(units[0], units), units[0].model
+        part, baseline = list[Unit](), baseline_label(first, units) or ""
+        for study, others in [(first, units), *(entry for entry in planned if entry[0] is not first)]:
+            if study is not first and (first.registered or study.registered):
+                continue
             beside = [unit for unit in others if not unit.tuning and unit.model == model]
-            part += [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
-            baselines.append(baseline_label(study, others) or "")
+            beside = [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
+            if study is first or len({unit.label for unit in (*part, *beside)}) <= _JOINT:
+                part += beside
         panels = _panels(part)[:1]
         frame = curves.curve_frame(run_steps(part, facts), panels, points=_POINTS)
         if not frame.empty and frame["reward"].notna().any():
-            lifted, part_looks = [*own_rows(planned).values(), *baselines], looks_of(part)
+            lifted, part_looks = [*own_rows(planned).values(), baseline], looks_of(part)
             if first.registered:  # A and B are called by the claim, and may have one method
                 frame["method"] = frame["method"].str.removeprefix(f"{first.name}: ")
                 methods = {label.removeprefix(f"{first.name}: "): method for label, (method, _) in part_looks.items()}

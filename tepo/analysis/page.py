@@ -105,21 +105,23 @@ def _opening(
 def _methods(planned: Planned, own: Collection[str]) -> list[dict[str, Any]]:
     """Equations of the methods of all studies: the reader's own, the baselines, and the others."""
     names = {name: label for label, name in reversed(labels().items())}  # rows of claims are called by their claims
-    first: dict[str, tuple[int, Study, Unit]] = {}
+    first: dict[str, tuple[Study, Unit]] = {}
+    places: dict[str, int] = {}
     for study, units in planned:
-        baseline = baseline_label(study, units)
+        baseline = None if study.registered else baseline_label(study, units)
         for unit in units:
             if not unit.row.objective:
                 continue
             label = names.get(unit.row.objective, unit.row.objective) if study.registered else unit.row_label
             place = 0 if row_key(unit) in own else 1 if label == baseline else 2
-            first.setdefault(label, (place, study, unit))
-    ordered = sorted(first.items(), key=lambda entry: entry[1][0])
+            places[label] = min(place, places.get(label, place))
+            first.setdefault(label, (study, unit))
     rows = [
         (label, None if study.registered else unit.row.look, row_of(unit.config.objective))
-        for label, (_, study, unit) in ordered
+        for label, (study, unit) in sorted(first.items(), key=lambda entry: places[entry[0]])
     ]
-    return methods(rows, next((label for label, (place, *_) in ordered if place == 1), ""))
+    baselines = [label for label, place in places.items() if place == 1]
+    return methods(rows, baselines[0] if len(baselines) == 1 else "")
 
 
 def page(rendered: PageContent, command: str = "") -> str:

@@ -148,14 +148,15 @@ def _study(study: PageStudy, runs: set[str], *, few: bool) -> dict[str, Any]:
     """Content of a study's part of the page. few: on a page of few studies its table and first curves stand open, but
     not the tables of each setting of a sweep, whose map is the answer."""
     charts = [_chart(chart) for chart in study.charts]
-    # all claims stand as sentences in the table
+    # all claims stand as sentences in their table, which is always open
+    claims = any(row.sentence for block in study.table.blocks for row in block.rows)
     lead = [chart for chart in charts if chart["kind"] in ("differences", "map")][: None if few else 1]
     curves = [chart for chart in charts if chart["kind"] == "curves"][: int(few)]
     return {
         "name": study.table.name,
         "title": study.table.title,
         "finding": study.finding,
-        "open": few and len(study.table.blocks) <= _BLOCKS,
+        "open": claims or (few and len(study.table.blocks) <= _BLOCKS),
         "table": Markup(html_table.body(study.table, runs)),
         "csv": packed(as_text(study.table, "csv")) if few else "",
         "lead": lead,

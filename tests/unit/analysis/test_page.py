@@ -228,10 +228,11 @@ def test_of_many_rows_the_first_screen_has_ones_own_and_the_largest(shared: Path
         if unit.row.base:
             measure(unit, 0.2)
         else:
-            finish(unit, 0.95 if unit.row_label == "r19" else 0.5)
+            finish(unit, 0.95 if unit.row_label == "r19" else 0.5, **{"critic/score/mean": 0.5})
     content = rendered(plan)
     first, second, *_ = shown_methods(content, 0)
     assert (first, second) == ("Half", "r19")
     assert "12 of 20" in content.pictures[0].caption
+    assert shown_methods(content, 1) == ["GRPO/DAPO", "Half"], "curves of the first study, where all are too many"
     assert [chart.name for study in content.studies for chart in study.charts if chart.kind == "differences"]
     assert content.finding == "Half cannot be told apart from GRPO/DAPO, nor can any of 19 others"

@@ -1,30 +1,37 @@
 """Charts of studies, from their tables and runs: those that the page, `tepo figure`, documents and notebooks show."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
+from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
+from tepo.config.own_reward import rewarded
 from tepo.evaluation.statistics.samples import AVERAGE
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.charts import curves, forest, paper_figures, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
-from tepo.reporting.colours import UNTRAINED
-from tepo.reporting.headline import compared
+from tepo.reporting.colours import UNTRAINED, looks
+from tepo.reporting.headline import compared, decisive
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
 from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
-from tepo.studies.claims import MEASURES
-from tepo.studies.plan import Unit, scale_of
+from tepo.studies.claims import MEASURES, OWN
+from tepo.studies.plan import Unit, row_key, scale_of
+from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study
 
 _AVERAGE, _DELTA = Column(AVERAGE, ""), Column("delta", "", Kind.DELTA)
 _POINTS = 72  # of a curve: more are not seen
+_JOINT, _BASES = 12, 2  # rows of a comparison of several studies, and untrained models beside them
 
 
 def study_charts(
@@ -40,16 +47,58 @@ def study_charts(
 def comparison_charts(table: Table) -> Iterator[NamedChart]:
     """A forest plot for each block whose rows are compared with a baseline."""
     blocks = [block for block in table.blocks if compared(block)]
-    words = {comparison.row.key: comparison.words for comparison in table.comparisons}
     for number, block in enumerate(blocks, start=1):
         name = _numbered(f"{table.name}-differences", number, len(blocks))
         axis = [f"difference of the average to {block.baseline}, points", *untrained(block)]
         caption = ": ".join(filter(None, (f"Differences to {block.baseline}", block.part)))
-        rows = [
-            _line(_plain(block.label(row)), cell, verdict, words.get(row.key, "") if not block.drawn else "")
-            for row, cell, verdict in compared(block)
-        ]
+        lines = [_plain(block.label(row)) for row, *_ in compared(block)]
+        rows = [line | {"method": label} for label, line in zip(lines, _lines(table, block), strict=True)]
         yield NamedChart(name, "differences", caption, forest.differences(pd.DataFrame(rows), axis))
+
+
+def joint_comparison(tables: Sequence[Table], own: Collection[str]) -> tuple[NamedChart, bool] | None:
+    """One forest plot of what all tables compare, the reader's own rows first (own: their keys), and whether it has all
+    of them: of many those that are decided, the largest differences first. None where nothing is compared."""
+    parts = [(table, block) for table in tables for block in decisive(table)]
+    baselines = list(dict.fromkeys(block.baseline for _, block in parts))
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for table, block in parts:
+        for (row, *_), line in zip(compared(block), _lines(table, block), strict=True):
+            label = _plain(block.label(row)) + (f" ({block.part})" if block.part else "")
+            label += f" against {block.baseline}" if len(baselines) > 1 else ""
+            rows.setdefault((label, line["said"]), line | {"method": label, "own": row.key in own, "of": table.title})
+    if not rows:
+        return None
+    times = Counter(label for label, _ in rows)
+    lines = [
+        row | {"method": f"{label}: {row['of']}" if times[label] > 1 else label} for (label, _), row in rows.items()
+    ]
+    lines.sort(key=lambda line: not line["own"])
+    shown = lines
+    if len(lines) > _JOINT:
+        decided = (DeltaVerdict.BETTER, DeltaVerdict.WORSE)
+        shown = sorted(lines, key=lambda line: (not line["own"], line["verdict"] not in decided, -abs(line["delta"])))[
+            :_JOINT
+        ]
+    beside = baselines[0] if len(baselines) == 1 else "the baseline"
+    base = list(dict.fromkeys(text for _, block in parts for text in untrained(block)))
+    axis = [f"difference of the average to {beside}, points", *base[:_BASES]]
+    caption = f"Differences to {beside}"
+    if len(shown) < len(lines):
+        yours = "yours, then " if shown[0]["own"] else ""
+        caption += f", {_JOINT} of {len(lines)}: {yours}the largest that are decided"
+    caption += f"; {ENDED}: some of its runs ended early" if any(ENDED in line["method"] for line in shown) else ""
+    frame = pd.DataFrame(shown).drop(columns=["own", "of"])
+    return NamedChart("opening-differences", "differences", caption, forest.differences(frame, axis)), shown == lines
+
+
+def _lines(table: Table, block: TableBlock) -> list[dict[str, Any]]:
+    """Differences of a block with their verdicts, and in words with the p that decides."""
+    words = {comparison.row.key: comparison.words for comparison in table.comparisons}
+    return [
+        _line("", cell, verdict, words.get(row.key, "") if not block.drawn else "")
+        for row, cell, verdict in compared(block)
+    ]
 
 
 def untrained(block: TableBlock) -> list[str]:
@@ -70,10 +119,10 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
     return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
-def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
-    """The measured claims at a glance, and each with its interval in the panel of its unit: those that hold first, then
-    the refuted ones, the largest differences first, behind them those with runs that ended early (†); none where none
-    is measured."""
+def claims_chart(judged: Sequence[ClaimOutcome], most: int | None = None) -> NamedChart | None:
+    """The measured claims as sentences, each with its interval in the panel of its unit: the reader's own first, then
+    those that hold, the largest differences first; behind the others those with runs that ended early (†). most: of
+    many so many, own ones, and then of each outcome in turn. None where none is measured."""
     rows = []
     for outcome in judged:
         if outcome.answer:
@@ -85,29 +134,35 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
             sentence = claim.sentence.rstrip(".")
             line = _line(f"{sentence} {ENDED}" if outcome.ended else sentence, cell, str(outcome.verdict))
-            line["ended"] = bool(outcome.ended)
             line["unit"] = "".join(MEASURES[claim.measure])
+            measured = f"{line['said']} {claim.unit}" if cell.mean is not None else "censored"
+            line["said"] = f"{outcome.verdict}: {measured}"
+            line["ended"], line["own"] = bool(outcome.ended), claim.family.startswith(OWN)
             line["seeds"] = [100 * value for value in outcome.answer.question.sample if not outcome.censored]
             rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
-        return []
+        return None
     order = {"holds": 0, "refuted": 1}
-    rows.sort(key=lambda row: (order.get(row["verdict"], 2), row["ended"], -_number(row["delta"])))
-    frame = pd.DataFrame(rows)
-    differences = frame[frame["delta"].notna()]
-    glance = "Claims that were written down before their runs, a mark each; †: some of its runs ended early"
-    caption = (
-        "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
-        "shaded is what it says, small lines are seeds; †: some of its runs ended early"
+    shown = rows
+    if most is not None and len(rows) > most:
+        turns = pd.DataFrame(rows).groupby("verdict").cumcount()
+        places = sorted(
+            range(len(rows)), key=lambda at: (not rows[at]["own"], turns[at], order.get(rows[at]["verdict"], 2))
+        )
+        shown = [rows[at] for at in sorted(places[:most])]
+    shown.sort(
+        key=lambda row: (not row["own"], order.get(row["verdict"], 2), row["ended"], -abs(_number(row["delta"])))
     )
-    return [
-        NamedChart("claims-outcomes", "claims", glance, forest.outcomes(frame)),
-        *(
-            [NamedChart("claims-differences", "differences", caption, forest.claims(differences))]
-            if len(differences)
-            else []
-        ),
-    ]
+    frame = pd.DataFrame(shown)
+    which = f"{len(shown)} of {len(rows)} claims, some of each outcome" if len(shown) < len(rows) else "Claims"
+    seeds = "; small lines are seeds" if frame["seeds"].map(len).any() else ""
+    ended = f"; {ENDED}: some of its runs ended early" if frame["ended"].any() else ""
+    caption = (
+        f"{which}: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
+        f"shaded is what it says{seeds}{ended}"
+    )
+    name = "claims-differences" if most is None else "opening-claims"
+    return NamedChart(name, "claims", caption, forest.claims(frame.drop(columns=["own", "ended"])))
 
 
 def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator[NamedChart]:
@@ -175,13 +230,67 @@ def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str)
         # rows that are tuned have each their own setting, and are drawn together
         parts.setdefault("" if tuned else _place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
-        steps, end = run_steps(part, facts), f"-{number}" if where else ""
-        frame = curves.curve_frame(steps, against=against, points=_POINTS)
+        panels, end = _panels(part), f"-{number}" if where else ""
+        frame = curves.curve_frame(run_steps(part, facts), panels, against, points=_POINTS)
         if not frame.empty:
-            baseline = baseline_label(study, part) or ""
-            chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
+            baseline, own_labels = baseline_label(study, part) or "", own_rows([(study, part)]).values()
+            chart = curves.training_curves(frame, looks_of(part), panels, against, [baseline, *own_labels])
             caption = ": ".join(filter(None, ("Training curves", where)))
-            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame, panels))
+
+
+def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
+    """Reward in training, of the rows of the first study that has any, and of the others that train its model at its
+    setting, as long as they are few; of a registered claim A and B. None where no run has a reward on record."""
+    for first, units in planned:
+        place, model = "" if first.tune_at(scale_of(units)) else _place(units[0], units), units[0].model
+        part, baseline = list[Unit](), baseline_label(first, units) or ""
+        for study, others in [(first, units), *(entry for entry in planned if entry[0] is not first)]:
+            if study is not first and (first.registered or study.registered):
+                continue
+            beside = [unit for unit in others if not unit.tuning and unit.model == model]
+            beside = [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
+            if study is first or len({unit.label for unit in (*part, *beside)}) <= _JOINT:
+                part += beside
+        panels = _panels(part)[:1]
+        frame = curves.curve_frame(run_steps(part, facts), panels, points=_POINTS)
+        if not frame.empty and frame["reward"].notna().any():
+            lifted, part_looks = [*own_rows(planned).values(), baseline], looks_of(part)
+            if first.registered:  # A and B are called by the claim, and may have one method
+                frame["method"] = frame["method"].str.removeprefix(f"{first.name}: ")
+                methods = {label.removeprefix(f"{first.name}: "): method for label, (method, _) in part_looks.items()}
+                part_looks = {label: (methods[label], own_look) for label, own_look in looks(methods).items()}
+            chart = curves.training_curves(frame, part_looks, panels, lifted=lifted, columns=1)
+            several = bool((frame.groupby("method")["run"].nunique() > 1).any())
+            where = first.title if first.registered else place
+            seeds = ", the mean of the seeds and each by itself" if several else ""
+            caption = ": ".join(filter(None, (f"Reward in training{seeds}", where)))
+            return NamedChart("opening-curves", "curves", caption, chart)
+    return None
+
+
+def _panels(units: Sequence[Unit]) -> Sequence[curves.Panel]:
+    """Panels of training curves; a reward other than the grader's verdict is no share of right responses."""
+    reward, *others = curves.TRAINING_PANELS
+    by_grader = not any(rewarded(unit.config.data) for unit in units)
+    return [reward if by_grader else replace(reward, unit="mean, %"), *others]
+
+
+def own_rows(planned: Planned) -> dict[str, str]:
+    """Keys and labels of the rows that the reader wrote: those whose method is a file of his, or one that his study
+    changes by `objective.…`."""
+    objectives = {unit.row.objective for _, units in planned for unit in units if unit.row.objective}
+    written = {name for name in objectives if not paths.is_shipped(name, "objective")}
+    rows = {}
+    for study, units in planned:
+        if study.registered:
+            continue
+        is_own = not paths.is_shipped(study.name, "experiments", "ablations")
+        for unit in units:
+            words = unit.row.words(scale_of(units), unit.model) if is_own else ()
+            if unit.row.objective in written or any(word.startswith("objective.") for word in words):
+                rows[row_key(unit)] = unit.row_label
+    return rows
 
 
 def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:

@@ -11,13 +11,14 @@ from tepo.evaluation.statistics.answer import answers
 from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.planning.laptop_cost import cpu_seconds
-from tepo.reporting.headline import OUTCOME, outcomes_text
+from tepo.reporting.headline import outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.table import (
     ENDED,
     MISSING,
+    OUTCOME,
     Cell,
     Column,
     Kind,

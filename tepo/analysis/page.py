@@ -1,24 +1,21 @@
 """Results of several studies: what the page and the document are made of, and the HTML page."""
 
-import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from tepo.analysis.charts import claims_charts, study_charts
-from tepo.analysis.claim_outcomes import judge_claims
+from tepo.analysis.charts import claims_chart, joint_comparison, own_rows, reward_curves, study_charts
+from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.analysis.claims_table import claims_table
-from tepo.analysis.tables import fill_command, study_table
+from tepo.analysis.page_head import head_of
+from tepo.analysis.tables import baseline_label, study_table
 from tepo.common.text import counted
 from tepo.config.compose import to_dict
-from tepo.formula.row import load_row, row_of
-from tepo.policy.model.model_location import resolve
-from tepo.problems.benchmarks import load_benchmark
+from tepo.formula.row import labels, row_of
 from tepo.reporting.charts.style import NamedChart
-from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.page_data import RunSamples
 from tepo.reporting.page.runs import PageRun
@@ -26,14 +23,12 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
 from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
-from tepo.studies.claims import Claims, file_of, load_claims
-from tepo.studies.plan import Unit, scale_of, unique
-from tepo.studies.plan_studies import Planned, scales_text
-from tepo.studies.study import CLAIMS
+from tepo.studies.claims import OWN, Claims, file_of, load_claims
+from tepo.studies.plan import Unit, row_key, unique
+from tepo.studies.plan_studies import Planned
+from tepo.studies.study import CLAIMS, Study
 
-_NAMED = 4  # models that the first sentence names
-_SHOWN = 12  # methods whose equations are shown
-_REPEATED = 3  # studies whose command stands on the first screen
+_CLAIMS = 8  # that stand on the first screen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
 
@@ -42,17 +37,17 @@ def render_all(
     planned: Planned, facts: Facts, report: Callable[[float, str], None] = lambda done, note: None
 ) -> PageContent:
     """The registered claims of the plan, the table and charts of each study, the papers' comparisons beside ours, and
-    every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
+    every trained run of the plan. Studies with rows that the reader wrote come first. report: called with how many of
+    its `parts` are done, and the name of the last."""
+    own = own_rows(planned)
+    planned = sorted(planned, key=lambda part: not any(row_key(unit) in own for unit in part[1]))
     ordinary = [(study, units) for study, units in planned if not study.registered]
-    registered = [units for study, units in planned if study.registered]
-    batches = {study.batch for study, _ in planned}
+    registered = [(study, units) for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if not unit.row.base and facts.of(unit.id).trained]
-    studies, tables = [], []
+    judged, studies, tables = _judged(registered, facts), list[PageStudy](), []
     if registered:
-        claims = load_claims(files=set(map(file_of, batches))).claims
-        judged = judge_claims(Claims(tuple(claim for claim in claims if claim.family in batches)), registered, facts)
-        studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
+        studies.append(PageStudy(claims_table(judged, ())))
     report(1, CLAIMS)
     for number, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, units, facts))
@@ -61,11 +56,15 @@ def render_all(
     papers = paper_comparisons(tables)
     if papers.blocks and len(ordinary) > 1:
         studies.append(PageStudy(papers))
-    picture = opening_chart(studies)
-    head = replace(head_of(planned, facts), terms=_terms(picture))
+    picture, studies = _opening(judged, studies, own)
+    by_own = sorted(registered, key=lambda part: not part[0].batch.startswith(OWN))
+    curve = reward_curves([*ordinary, *by_own], facts)
     runs = _page_runs(trained, facts)
     samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
-    return PageContent(head, studies, runs, samples, picture, _methods(planned, studies, picture))
+    head, pictures = head_of(planned, facts, own), [chart for chart in (picture, curve) if chart]
+    return PageContent(
+        head, studies, runs, _compared_first(samples, ordinary, own), pictures, _methods(planned, own), own
+    )
 
 
 def parts(planned: Planned) -> int:
@@ -73,46 +72,56 @@ def parts(planned: Planned) -> int:
     return 1 + sum(not study.registered for study, _ in planned)
 
 
-def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
-    """The picture of the first screen: the claims, or the first comparison, map or curves of a study."""
-    charts = {chart.kind: chart for study in reversed(studies) for chart in reversed(study.charts)}  # the first of each
-    return next((charts[kind] for kind in ("claims", "differences", "map", "curves") if kind in charts), None)
-
-
-def _terms(picture: NamedChart | None) -> dict[str, str]:
-    """Words of the first screen that a stranger may not know, in the order in which they come."""
-    kind = picture.kind if picture else ""
-    terms = {
-        "RL": "reinforcement learning: the model answers, its answers are rewarded, and an objective turns the rewards "
-        "into an update, one a step",
-        "Seed": "one training with its own random numbers",
-    }
-    if kind == "claims":
-        terms["Claim"] = "a sentence with a number, registered before its runs; refuted means that number, not the sign"
-    if kind == "differences":
-        terms["Points"] = "percentage points of problems answered right, on average over the benchmarks"
-        terms["Line"] = "the 95% interval, where other seeds and problems may put the difference"
-        terms["p"] = "how often chance alone gives as much, corrected for the number of comparisons"
-    if kind == "map":
-        terms["Cell"] = "percent of the problems answered right after training, over all benchmarks and seeds"
-    return terms
-
-
-def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[dict[str, Any]]:
-    """Equations of the methods of the study that the picture is of; of claims those that they name most."""
-    if picture is None:
+def _judged(registered: Planned, facts: Facts) -> list[ClaimOutcome]:
+    batches = {study.batch for study, _ in registered}
+    if not batches:
         return []
-    name = next(study.table.name for study in studies if picture in study.charts)
-    claims = picture.kind == "claims"
-    units = [unit for study, part in planned if study.name == name or (claims and study.registered) for unit in part]
-    if claims:  # whose rows are called by their claims
-        named = dict.fromkeys(unit.row.objective for unit in units if unit.row.objective)
-        return methods([(name, None, load_row(name)) for name in named])[:_SHOWN]
-    first: dict[str, Unit] = {}
-    for unit in units:
-        if not unit.row.base:
-            first.setdefault(unit.row_label, unit)
-    return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in first.items()])[:_SHOWN]
+    claims = load_claims(files=set(map(file_of, batches))).claims
+    asked = Claims(tuple(claim for claim in claims if claim.family in batches))
+    return judge_claims(asked, [units for _, units in registered], facts)
+
+
+def _opening(
+    judged: Sequence[ClaimOutcome], studies: Sequence[PageStudy], own: Collection[str]
+) -> tuple[NamedChart | None, list[PageStudy]]:
+    """The first screen's picture: the claims, or what all studies compare, or their first map; and the studies without
+    the charts that it makes needless."""
+
+    def without(kind: str) -> list[PageStudy]:
+        return [replace(one, charts=[chart for chart in one.charts if chart.kind != kind]) for one in studies]
+
+    if picture := claims_chart(judged, _CLAIMS):
+        every = [] if sum(one.answer is not None for one in judged) <= _CLAIMS else [claims_chart(judged)]
+        return picture, [replace(studies[0], charts=list(filter(None, every))), *studies[1:]]
+    if joint := joint_comparison([study.table for study in studies], own):
+        picture, whole = joint
+        return picture, without("differences") if whole else list(studies)
+    maps = [chart for study in studies for chart in study.charts if chart.kind == "map"]
+    if len(maps) == 1:
+        return maps[0], without("map")
+    return (maps[0] if maps else None), list(studies)
+
+
+def _methods(planned: Planned, own: Collection[str]) -> list[dict[str, Any]]:
+    """Equations of the methods of all studies: the reader's own, the baselines, and the others."""
+    names = {name: label for label, name in reversed(labels().items())}  # rows of claims are called by their claims
+    first: dict[str, tuple[Study, Unit]] = {}
+    places: dict[str, int] = {}
+    for study, units in planned:
+        baseline = None if study.registered else baseline_label(study, units)
+        for unit in units:
+            if not unit.row.objective:
+                continue
+            label = names.get(unit.row.objective, unit.row.objective) if study.registered else unit.row_label
+            place = 0 if row_key(unit) in own else 1 if label == baseline else 2
+            places[label] = min(place, places.get(label, place))
+            first.setdefault(label, (study, unit))
+    rows = [
+        (label, None if study.registered else unit.row.look, row_of(unit.config.objective))
+        for label, (study, unit) in sorted(first.items(), key=lambda entry: places[entry[0]])
+    ]
+    baselines = [label for label, place in places.items() if place == 1]
+    return methods(rows, baselines[0] if len(baselines) == 1 else "")
 
 
 def page(rendered: PageContent, command: str = "") -> str:
@@ -150,128 +159,6 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
     return runs
 
 
-def head_of(planned: Planned, facts: Facts) -> PageHead:
-    """Words of the first screen on studies and their runs."""
-    few = [(study, part) for study, part in planned if not study.registered]
-    units = unique(unit for _, part in planned for unit in part)
-    trained = [unit for unit in units if not unit.row.base]
-    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
-    scales = scales_text(planned)
-    return PageHead(
-        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scales} scale",
-        scales=scales,
-        asked=_asked(planned),
-        ran=_ran(units, facts),
-        cost=_cost(units, facts),
-        caveat=_caveat(trained, facts),
-        repeat=[fill_command(study, part) for study, part in few] if len(few) <= _REPEATED else [],
-        notes=few[0][0].notes if len(few) == 1 else (),  # of several studies each stands below its table alone
-    )
-
-
-def _asked(planned: Planned) -> str:
-    """The question, in a sentence."""
-    studies = [study for study, _ in planned if not study.registered]
-    if len(studies) != len(planned):
-        return "Asked: do the sentences hold that were written down before the runs?"
-    if len(studies) != 1:
-        return f"Asked: {len(studies)} questions, a table each."
-    study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
-    labels = {row.label: row.label for row in study.rows} | {unit.row.label: unit.row_label for unit in planned[0][1]}
-    axes = " and ".join(study.vary_at(scale_of(planned[0][1])))
-    who = labels[rows[0].label] if len(rows) == 1 else f"any of {len(rows)} methods"
-    if axes:
-        count = counted(sum(not row.base for row in study.rows), "method")
-        return f"Asked: how do {count} fare as {axes} changes?"
-    if study.baseline is None or not rows:
-        return f"Asked: how many problems do {counted(len(study.rows), 'row')} answer right after training?"
-    return f"Asked: after the same training, does {who} answer more problems right than {labels[study.baseline]}?"
-
-
-def _cost(units: Sequence[Unit], facts: Facts) -> str:
-    """CPU time of all runs, as far as it is known."""
-    seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
-    if not seconds:
-        return ""
-    time = f"{seconds / 60:,.1f} CPU minutes" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} CPU hours"
-    return f"Training and measuring took {time}."
-
-
-def _caveat(trained: Sequence[Unit], facts: Facts) -> str:
-    """Limits of results like these, with the lengths and steps of these runs."""
-    curves = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
-    if curves.empty or not all(unit.one_core for unit in trained):
-        return ""
-    steps = ranges(unit.config.train.steps for unit in trained)
-    longest = max(unit.config.train.max_new_tokens for unit in trained)
-    lengths = curves.get("response_length/mean")
-    length = f"at most {longest} tokens" + ("" if lengths is None else f", {lengths.mean():.0f} on average")
-    return (
-        "Results of so small a policy speak of the mechanics of optimisation: size of steps, clipping, off-policy "
-        f"updates, variance. They cannot speak of long chains of thought (responses have {length}), of exploration "
-        f"from a strong base, or of where training ends: {steps} steps stop before it."
-    )
-
-
-def _ran(units: Sequence[Unit], facts: Facts) -> str:
-    """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
-    models = list(dict.fromkeys(unit.config.model.name for unit in units))
-    named = f" ({', '.join(models)})" if len(models) <= _NAMED else ""
-    who = f"{len(models)} models{named}" if len(models) > 1 else _model_words(units[0])
-    generated = all(unit.config.data.kind == "procedural" for unit in units)
-    data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
-    what = "as it is"
-    if seeds := {unit.seed for unit in units if not unit.row.base}:
-        numbers = ranges(seeds)
-        under = counted(len(seeds), "seed") if numbers.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {numbers}"
-        steps = sorted({unit.config.train.steps for unit in units if not unit.row.base})
-        length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
-        what = f"trained by RL on {data} for {length} steps with {under}"
-    measured_count = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
-    runs = (
-        counted(len(units), "run")
-        if measured_count == len(units)
-        else f"{measured_count} of {counted(len(units), 'run')} measured"
-    )
-    return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
-
-
-def _model_words(unit: Unit) -> str:
-    """The model; of one that is in the package its size, as a stranger does not know its name."""
-    path = unit.config.model.path
-    if not path.startswith("package:"):
-        return unit.config.model.name
-    with (Path(resolve(path)) / "model.safetensors").open("rb") as file:  # the format begins with names and shapes
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    count = sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    return f"A language model of {count / 1e6:.1f}M parameters"
-
-
-def _benchmarks(units: Sequence[Unit]) -> str:
-    """The number that a unit has, least to most, and their protocol where they have one."""
-    sizes = sorted({len(unit.config.data.benchmarks) for unit in units})
-    names = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
-    protocols = {(benchmark.count, benchmark.samples) for benchmark in map(load_benchmark, names)}
-    of = (
-        "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
-        if len(protocols) == 1
-        else ""
-    )
-    fewest = f"{sizes[0]} to " if len(sizes) > 1 else ""
-    return f"{fewest}{counted(sizes[-1], 'benchmark')}{of}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in words, three or more in a row as a range: "0, 1", "100 to 107"."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
-
-
 def _samples(units: Sequence[Unit]) -> list[RunSamples]:
     """Stored responses of the units that were measured here (a record holds none), in their order.
 
@@ -294,3 +181,17 @@ def _samples(units: Sequence[Unit]) -> list[RunSamples]:
         label = unit.label if unit.row.base else f"{unit.label}, seed {unit.seed}"
         samples[index] = RunSamples(unit.id, label, problems)
     return [samples[index] for index in sorted(samples)]
+
+
+def _compared_first(samples: Sequence[RunSamples], planned: Planned, own: Collection[str]) -> list[RunSamples]:
+    """The samples, at their head those of a baseline and of a row to compare with it, the reader's own if there is one:
+    two runs of one seed."""
+    for study, units in planned:
+        trained = sorted((unit for unit in units if not unit.row.base and not unit.tuning), key=lambda unit: unit.seed)
+        beside = [unit for unit in trained if unit.row.label != study.baseline]
+        other = next((unit for unit in beside if row_key(unit) in own), beside[0] if beside else None)
+        baseline = [unit for unit in trained if unit not in beside and other and unit.seed == other.seed]
+        if other and baseline:
+            pair = [baseline[0].id, other.id]
+            return sorted(samples, key=lambda run: pair.index(run.id) if run.id in pair else len(pair))
+    return list(samples)

@@ -34,12 +34,12 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
     sweep. command: the one behind it, which the document names."""
     costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}
     notes = {study.name: study.notes for study, _ in planned}
-    pictures = {"opening": rendered.picture.chart} if rendered.picture else {}
+    pictures = {"opening": rendered.pictures[0].chart} if rendered.pictures else {}
     claims = [study.table for study in rendered.studies if study.table.name == CLAIMS]
     parts = [
         f"# {'Registered claims' if claims else 'Results'} at {rendered.head.scales} scale",
         f"Written by `{command}`.",
-        *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
+        *(f"![{markdown_text(chart.caption)}]({path.stem}-opening.svg)" for chart in rendered.pictures[:1]),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),
         f"{spent(costs)}.",
         _HOW_TO_READ,

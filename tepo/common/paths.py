@@ -69,6 +69,12 @@ def names(kind: str) -> list[str]:
     return list(files(kind))
 
 
+def is_shipped(name: str, *kinds: str) -> bool:
+    """Tell whether a name stands for a file that came with the package, in one of these kinds."""
+    places = ((kind, files(kind).get(name.replace("-", "_"))) for kind in kinds)
+    return any(path is not None and path.parent == shipped(kind) for kind, path in places)
+
+
 def find(kind: str, name: str) -> Path:
     """The file of that name (`-` and `_` are the same). Raises UserError with the nearest valid name."""
     by_name = files(kind)

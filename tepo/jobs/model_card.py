@@ -17,14 +17,13 @@ from tepo.common.schema import Location, read
 from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.differences import typed
-from tepo.config.own_files import GYM, HUB_DATA, is_data_file
 from tepo.config.own_reward import VERDICT, rewarded
-from tepo.config.run_config import GRADER, DataConfig, RunConfig
+from tepo.config.run_config import GRADER, RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
 from tepo.policy.model.model_location import is_gone, on_hub, resolve
 from tepo.problems.data_reader import SYSTEM
-from tepo.problems.training_sets import sources_of
+from tepo.problems.training_sets import hub_sets
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder, final_model
@@ -103,7 +102,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         tags=["reinforcement-learning", "tepo"],
         license=licence or None,
         base_model=base if on_hub(base) else None,
-        datasets=_hub_sets(config.data) or None,
+        datasets=hub_sets(config.data) or None,
         model_name=title if measured else None,
         eval_results=measured or None,
     )
@@ -139,17 +138,6 @@ def _system(run: RunFolder) -> str:
         return ""
     quoted = "\n".join(f"> {line}" for line in run.system().split("\n"))
     return f" All with this system prompt:\n\n{quoted}" if run.system() else " Each with the system prompt of its row."
-
-
-def _hub_sets(data: DataConfig) -> list[str]:
-    """Data sets of the hub that the training problems are from."""
-    name = data.problems or ""
-    if data.kind != "problems" or is_data_file(name) or name.startswith(GYM):
-        return []
-    if match := HUB_DATA.fullmatch(name):
-        return [match["path"]]
-    paths = [declared.dataset.path for _, declared in sources_of(name) if declared.dataset]
-    return list(dict.fromkeys(path for path in paths if HUB_DATA.fullmatch(path)))
 
 
 def base_licence(path: str) -> str:

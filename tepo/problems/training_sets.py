@@ -11,7 +11,7 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash
 from tepo.common.schema import REQUIRED, option, read
 from tepo.common.schema.document import load
-from tepo.config.own_files import is_own
+from tepo.config.own_files import GYM, HUB_DATA, is_data_file, is_own
 from tepo.config.run_config import DataConfig
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import is_compared, overlaps
@@ -100,6 +100,17 @@ def sources_of(name: str) -> Iterator[tuple[str, TrainingSet]]:
         yield name, declared
     for part in declared.of:
         yield from sources_of(part)
+
+
+def hub_sets(data: DataConfig) -> list[str]:
+    """Data sets of the hub that the training problems come from."""
+    name = data.problems or ""
+    if data.kind != "problems" or is_data_file(name) or name.startswith(GYM):
+        return []
+    if match := HUB_DATA.fullmatch(name):
+        return [match["path"]]
+    paths = [declared.dataset.path for _, declared in sources_of(name) if declared.dataset]
+    return list(dict.fromkeys(path for path in paths if HUB_DATA.fullmatch(path)))
 
 
 def _declared_problems(name: str) -> list[Problem]:

@@ -136,6 +136,7 @@ class Study:
     vary: Vary = option({}, "settings that the rows are crossed with")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     realised_kl: bool = option(False, "a sweep shows the realised KL of each cell beside its accuracy")
+    author: str = option("", "who made it, named on its page")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
     name: str = derived("", "the file's name names the study")
     batch: str = derived("", "of a registered claim, with its own seeds and settings: name of the batch's records")

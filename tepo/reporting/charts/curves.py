@@ -93,15 +93,15 @@ def training_curves(
     looks: Looks,
     shown: Sequence[Panel] = TRAINING_PANELS,
     against: str = "steps",
-    baseline: str = "",
+    lifted: Sequence[str] = (),
     columns: int = 3,
 ) -> alt.ConcatChart:
     """Panels that any run has data for. frame: of `curve_frame`. A cross marks where a run ended early. The axis of a
-    panel is logarithmic where one row would flatten the others. Of many rows the baseline and those that end highest
-    and lowest in the first panel have their colours."""
+    panel is logarithmic where one row would flatten the others. Of many rows those to be lifted and those that end
+    highest and lowest in the first panel have their colours."""
     shown = [panel for panel in shown if frame[panel.name].notna().any()]
     rows = {label: looks[label] for label in dict.fromkeys(frame["method"])}
-    lifted = _lifted(frame, shown[0], baseline) if shown and len(rows) > _FEW else ()
+    coloured = _lifted(frame, shown[0], lifted) if shown and len(rows) > _FEW else ()
     several = bool((frame.groupby("method")["run"].nunique() > 1).any())
     with debug_mode(False):  # thousands of parts, each checked again wherever it is copied
         chosen, opacity = selected()
@@ -109,7 +109,7 @@ def training_curves(
         chart = alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
     # what is long comes last, as every call of Altair copies all that a chart has; one panel has the colours of all
     if charts:
-        chart.concat[0].encoding |= line_look(rows, lifted)
+        chart.concat[0].encoding |= line_look(rows, coloured)
         selection, views = chosen.param.to_dict(), [panel.layer[0].name for panel in chart.concat]
         chart.params = [
             alt.TopLevelSelectionParameter(
@@ -117,7 +117,7 @@ def training_curves(
             )
         ]
     points = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
-    chart.usermeta = sizes(legend=list(lifted or rows))
+    chart.usermeta = sizes(legend=list(coloured or rows))
     short = {panel.name: points[panel.name].map(lambda value: float(f"{value:.{_DIGITS}g}")) for panel in shown}
     chart.datasets = {_DATA: rows_of(points.assign(**short))}
     return chart
@@ -186,7 +186,7 @@ def _one_flattens(frame: pd.DataFrame, panel: Panel) -> bool:
     return len(peaks) > 2 and frame[panel.name].min() > 0 and peaks[-1] > _FLAT * peaks[(len(peaks) - 1) // 2]
 
 
-def _lifted(frame: pd.DataFrame, panel: Panel, baseline: str) -> list[str]:
+def _lifted(frame: pd.DataFrame, panel: Panel, rows: Sequence[str]) -> list[str]:
     last = _means(frame, panel).groupby("method").last()
-    named = {baseline, str(last.idxmax()), str(last.idxmin())}
+    named = {*rows, str(last.idxmax()), str(last.idxmin())}
     return [label for label in dict.fromkeys(frame["method"]) if label in named]

@@ -47,30 +47,6 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     return chart.properties(usermeta=sizes(beside=_BESIDE))
 
 
-def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
-    """Registered claims at a glance: a mark each, a line an outcome. frame: of `claims`, with ended, which
-    a † above the mark shows."""
-    rows = frame[["method", "verdict", "said", "unit", "ended"]].copy()
-    rows["place"] = rows.groupby("verdict").cumcount()
-    words = list(dict.fromkeys(rows["verdict"]))
-    counts = rows.groupby("verdict").size()
-    rows["line"] = [f"{word}: {counts[word]}" for word in rows["verdict"]]
-    colour, shape = _verdict_scales(words, legend=None)
-    chosen, opacity = selected(faint=0.25)
-    tips = [alt.Tooltip("method:N", title="claim"), alt.Tooltip("verdict:N"), alt.Tooltip("said:N", title="A above B")]
-    axis = alt.Axis(ticks=False, domain=False, labelFontSize=13, labelPadding=8)
-    marks = alt.Chart(values(rows)).mark_point(filled=True, size=70)
-    places = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, counts.max() - 0.5], nice=False))
-    lines = alt.Y("line:N", sort=list(dict.fromkeys(rows["line"])), title=None, axis=axis)
-    points = marks.encode(x=places, y=lines, color=colour, shape=shape, opacity=opacity, tooltip=[*tips, "unit:N"])
-    ended = alt.Chart(values(rows[rows["ended"]])).mark_text(text="†", dy=-11).encode(x=places, y=lines)
-    return (
-        alt.layer(points, ended)
-        .add_params(chosen)
-        .properties(width=_WIDTH, height=34 * len(words), usermeta=sizes(left=list(rows["line"])))
-    )
-
-
 def _forest(frame: pd.DataFrame, axis: Sequence[str], words: Sequence[str] = ()) -> alt.LayerChart:
     """words: verdicts of all panels, by default those of the frame."""
     low, high = _scale(frame)

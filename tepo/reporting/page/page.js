@@ -41,6 +41,7 @@ async function draw(figure) {
   if (!spec.params?.some(({ name }) => name === "method")) return;
   selecting.add(view);
   for (const { method } of Object.values(spec.datasets ?? {}).flat()) if (!methods.has(method)) $("method").append(methods.add(method) && new Option(method));
+  $("choice").hidden = methods.size < 2 || $("figure-opening-claims") !== null; // nothing to choose from, and sentences are no methods
   if (selected !== undefined) select(view);
   view.addEventListener("click", async (_, item) => {
     const method = item?.mark.role.startsWith("legend") ? item.datum?.value : item?.datum?.method;
@@ -76,6 +77,12 @@ async function listRuns() {
 }
 $("runs-fold")?.addEventListener("toggle", listRuns);
 
+for (const button of document.querySelectorAll("[data-csv]")) button.addEventListener("click", async ({ target }) => {
+  const link = make("a", { download: `${target.dataset.csv.slice(4)}.csv`, href: URL.createObjectURL(new Blob([await unpack(target.dataset.csv)])) });
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
+
 // A link to something that is folded opens it.
 async function reveal() {
   if ($("run-rows") && location.hash.startsWith("#run-")) await listRuns();
@@ -92,14 +99,16 @@ async function sideBySide() {
   const filters = { "where they disagree": (l, r) => l >= 0.5 !== r >= 0.5, all: () => true, "both wrong": (l, r) => l < 0.5 && r < 0.5 };
   const names = [...new Set(problems.map(([benchmark]) => benchmark))];
   let shown = [], at = 0;
-  const share = (picks, answers) => picks.reduce((sum, [index, count]) => sum + answers[index][2] * count, 0) / picks.reduce((sum, [, count]) => sum + count, 0);
+  const total = (picks) => picks.reduce((sum, [, count]) => sum + count, 0);
+  const rightOnes = (picks, answers) => picks.reduce((sum, [index, count]) => sum + answers[index][2] * count, 0);
+  const share = (picks, answers) => rightOnes(picks, answers) / total(picks);
   function side(run, picks, answers) {
     const parts = picks.map(([index, count]) => {
       const [text, , right, reason, tokens, finished] = answers[index];
       const words = `${right ? "✓ right" : "✗ wrong"}${count > 1 ? `, ${count} times` : ""}, ${tokens} token${tokens === 1 ? "" : "s"}${finished ? "" : ", cut off"}${right ? "" : `, ${reason}`}`;
       return make("div", { className: right ? "answer" : "answer wrong" }, make("b", { textContent: words }), make("pre", { textContent: text || "∅" }));
     });
-    return make("div", {}, make("h3", { textContent: `${runs[run][1]}: ${Math.round(100 * share(picks, answers))}% right` }), ...parts);
+    return make("div", {}, make("h3", { textContent: `${runs[run][1]}: ${rightOnes(picks, answers)} of ${total(picks)} responses to this problem right` }), ...parts);
   }
   function show() {
     $("where").textContent = shown.length ? `${at + 1} of ${shown.length}` : "no such problem";
@@ -115,7 +124,7 @@ async function sideBySide() {
     show();
   }
   for (const id of ["left", "right"]) options($(id), runs.map(([, label]) => label));
-  $("right").value = runs.length - 1;
+  $("right").value = Math.min(1, runs.length - 1);
   options($("benchmark"), names);
   options($("filter"), Object.keys(filters));
   for (const id of ["left", "right", "benchmark", "filter"]) $(id).addEventListener("change", choose);

@@ -6,8 +6,20 @@ from html import escape
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import BASELINE, SAME, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
+from tepo.reporting.tables.table import (
+    BASELINE,
+    OUTCOME,
+    SAME,
+    VERDICT,
+    Cell,
+    Column,
+    Kind,
+    Table,
+    TableBlock,
+    TableRow,
+)
 
+_NOTES = 3  # of a block that are not folded
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 
 
@@ -53,19 +65,24 @@ def _to_fill(table: Table) -> str:
 
 def _block(block: TableBlock, runs: Collection[str]) -> str:
     """Columns of comparisons come before those of benchmarks: on a narrow screen the last ones lie out of sight."""
-    compared = ("delta", VERDICT)
+    compared = ("delta", VERDICT, OUTCOME)
     block = block.with_columns(sorted(range(len(block.columns)), key=lambda at: block.columns[at].key not in compared))
     titles = "".join(f'<th scope="col" class="{column.kind}">{escape(column.title)}</th>' for column in block.columns)
     rows = "".join(_row(block, row, runs) for row in block.rows)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
+    if len(block.notes) > _NOTES:
+        notes = f'<details class="fold"><summary>{len(block.notes)} notes, one for each row</summary>{notes}</details>'
+    first = "Claim" if any(row.sentence for row in block.rows) else "Method"
     return (
-        f'<div class="block"><div class="scroll"><table><caption><span>{escape(block.title)}</span></caption>'
-        f'<thead><tr><th scope="col">Method</th>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{notes}</div>'
+        f'<div class="block"><div class="scroll"><table class="{first.lower()}s">'
+        f"<caption><span>{escape(block.title)}</span></caption>"
+        f'<thead><tr><th scope="col">{first}</th>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{notes}</div>'
     )
 
 
 def _row(block: TableBlock, row: TableRow, runs: Collection[str]) -> str:
     label = escape(block.label(row)).replace(f" {SAME}", " <small>identical</small>")
+    label = f"{escape(row.sentence)} <small>{label}</small>" if row.sentence else label
     run = next((part for name in row.measured if (part := name.partition("/")[0]) in runs), None)
     label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
     seeds = f' title="seeds {", ".join(map(str, row.seeds))}"' if row.seeds else ""

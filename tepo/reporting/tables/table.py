@@ -36,6 +36,7 @@ class Cell:
 
 MISSING = Cell()
 VERDICT = "verdict"  # the column of words for a difference
+OUTCOME = "claim"  # that of a registered claim's outcome
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
 ENDED = "†"  # mark of a row with runs that ended early

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tepo.analysis.charts import claims_charts
+from tepo.analysis.charts import claims_chart
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claims_table, summary
 from tepo.evaluation.statistics.verdict import DeltaVerdict
@@ -228,8 +228,9 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     (said,) = table.blocks[0].notes
     assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
     assert "16 runs, 8 of A ended early. " in said
-    drawn = claims_charts(list(found.values()))
-    assert [one.name for one in drawn] == ["claims-outcomes"], "the outcome, and no difference"
+    drawn = json.dumps(claims_chart(list(found.values())).chart.to_dict(), ensure_ascii=False)
+    assert '"said": "refuted: censored"' in drawn
+    assert '"delta": 0' not in drawn, "the outcome, and no difference"
 
 
 def test_notes_stand_beside_a_claim_and_runs_that_ended_early_are_marked_and_drawn_last(tmp_path: Path) -> None:
@@ -253,10 +254,13 @@ def test_notes_stand_beside_a_claim_and_runs_that_ended_early_are_marked_and_dra
     lines = summary(table).split("\n")
     assert lines[2].startswith("| It works (`up` †) | at least +2 | holds |")
     assert lines[4:] == ["", "- `up`: Mind the gap.", f"- `far`: {far[far.index('These rows') :]}"]
-    for drawn in claims_charts(list(found.values())):
-        labels = re.findall(r"It works(?: †)?", json.dumps(drawn.chart.to_dict(), ensure_ascii=False))
-        assert labels[0] == "It works"
-        assert "It works †" in labels
+    drawn = claims_chart(list(found.values()))
+    labels = re.findall(r"It works(?: †)?", json.dumps(drawn.chart.to_dict(), ensure_ascii=False))
+    assert labels[0] == "It works"
+    assert "It works †" in labels
+    assert drawn.caption.endswith("small lines are seeds; †: some of its runs ended early")
+    without = claims_chart([found["far"]])
+    assert "†" not in without.caption, "no legend of what is not there"
 
 
 def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
     table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
     (picture,) = comparison_charts(Table("study", "A_study", (FIRST,)))
     rendered = PageContent(
-        PageHead("Title", scales="laptop", ran="Two runs.", caveat="No more."), [PageStudy(table)], [], [], picture, []
+        PageHead("Title", scales="laptop", ran="Two runs.", caveat="No more."), [PageStudy(table)], pictures=[picture]
     )
     write_results(tmp_path / "results.md", rendered, [], NOTHING, "tepo report study")
     opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")

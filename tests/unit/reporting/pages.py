@@ -97,16 +97,16 @@ def charts() -> list[NamedChart]:
     return [
         NamedChart("panel_e-differences", "differences", f"differences {NASTY}", differences(frame, "points")),
         curves_chart("panel_e-curves", steps, LOOKS),
+        curves_chart("panel_e-curves-2", steps, LOOKS),  # folded
         NamedChart("panel_e-map", "map", f"map {NASTY}", sweep_map(cells, "rate")),
     ]
 
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
-    said = {name: f"{name} {NASTY}" for name in ("title", "asked", "ran", "cost", "caveat")}
-    head = PageHead(
-        **said, terms={f"term {NASTY}": f"meaning {NASTY}"}, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"]
-    )
+    said = {name: f"{name} {NASTY}" for name in ("title", "made", "asked", "ran", "cost", "caveat")}
+    sources = [(f"source {NASTY}", ""), (f"linked {NASTY}", f"https://huggingface.co/{NASTY}")]
+    head = PageHead(**said, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"], sources=sources)
     dumps = [dump(4, mask=False)], [dump(1), dump(4)]
     runs = [
         PageRun(
@@ -126,5 +126,5 @@ def page(table: Table) -> str:
     *rows, last = (replace(row, measured=("run-1/add3",)) for row in first.rows)  # they lead to the run
     blocks = (replace(first, rows=(*rows, replace(last, label=f"row {NASTY}"))), *others)
     shown = replace(table, blocks=blocks, notes=(*table.notes, f"below {NASTY}"), command=f"lacks {NASTY}")
-    known = methods([(label, look, load_row(name)) for label, (name, look) in LOOKS.items()])
-    return build_page(PageContent(head, [PageStudy(shown, charts())], runs, samples(), charts()[0], known))
+    drawn, known = charts(), methods([(label, look, load_row(name)) for label, (name, look) in LOOKS.items()])
+    return build_page(PageContent(head, [PageStudy(shown, drawn[1:])], runs, samples(), drawn[:1], known))

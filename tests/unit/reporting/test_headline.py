@@ -66,8 +66,12 @@ CASES = {
         "e scores above plain, 4 of 6 rows score below; 1 not decided",
     ),
     "none decided": (
-        compared(("a", 1.0, "not decided"), ("b", 2.0, "not decided")), "None of 2 rows can be told apart from plain",
+        compared(("a", 1.0, "not decided"), ("b", 2.0, "not decided")), "a and b cannot be told apart from plain",
     ),
+    "many, none decided": (
+        compared(*((name, 1.0, "not decided") for name in "abcd")), "None of 4 rows can be told apart from plain",
+    ),
+    "marks of tables": (compared(("a †", -1.0, "worse"), ("b ≡", -2.0, "worse")), "a and b score below plain"),
     "one row, not decided": (compared(("a", 1.0, "not decided")), "a cannot be told apart from plain"),
     "one seed": (
         compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "2 seeds: no verdict")),
@@ -75,7 +79,7 @@ CASES = {
     ),
     "one seed beside three": (
         compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "not decided (p = .9)"), ("c", 0.4, "not decided")),
-        "None of 2 rows can be told apart from plain; 1 without a verdict",
+        "b and c cannot be told apart from plain; 1 without a verdict",
     ),
     "one seed beside what is decided": (
         compared(("a", -4.0, "2 seeds: no verdict"), ("b", 0.4, "better (p = .01)"), ("c", 0.4, "not decided")),
@@ -99,6 +103,47 @@ CASES = {
     "a study without a baseline": (scored(10.0, None, 70.0), ""),
     "another table": (replace(compared(), blocks=()), "note"),
 }  # fmt: skip
+
+
+BESIDE = compared(("a", -3.0, "worse (p = .01)"), ("b", 0.1, "not decided"))
+OWN = {
+    "better": (("mine", 2.0, "better"), "mine scores above plain; a scores below it; 1 not decided"),
+    "worse": (("mine", -2.0, "worse"), "mine scores below plain; a scores below it; 1 not decided"),
+    "undecided": (
+        ("mine", 0.5, "not decided"),
+        "mine cannot be told apart from plain; a scores below it; 1 not decided",
+    ),
+    "of one seed": (
+        ("mine", 0.5, "1 seed: no verdict"),
+        "Fewer than 3 seeds decide nothing: mine lies +0.5 points from plain; a scores below it; 1 not decided",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_row_of_ones_own_comes_first_of_all_tables(case: str) -> None:
+    row, sentence = OWN[case]
+    assert headline(BESIDE, compared(row), own={"mine"}) == headline(compared(row), BESIDE, own={"mine"}) == sentence
+
+
+def test_several_tables_have_one_sentence() -> None:
+    other = compared(("c", 1.0, "better"), ("b", 0.1, "not decided"))
+    assert headline(BESIDE, other) == "c scores above plain, a scores below; 1 not decided", "a row counts once"
+    theirs = replace(other, blocks=(replace(other.blocks[0], baseline="GSPO"),))
+    assert headline(BESIDE, theirs) == "c scores above their baseline, a scores below; 1 not decided"
+    assert (
+        headline(claims("holds"), BESIDE)
+        == "Of 1 registered claim 1 holds; a scores below plain, none above; 1 not decided"
+    )
+    open_tables = [compared((name, 0.1, "not decided")) for name in ("b", "mine")]
+    assert headline(*open_tables, own={"mine"}) == "mine cannot be told apart from plain, nor can b"
+    one_seed = compared(("b", -1.0, "1 seed: no verdict"))
+    assert headline(compared(("mine", 2.0, "1 seed: no verdict")), one_seed, own={"mine"}) == (
+        "Fewer than 3 seeds decide nothing: mine lies +2.0 points from plain and b −1.0"
+    )
+    assert headline(compared(("mine", 2.0, "better")), one_seed, own={"mine"}) == (
+        "mine scores above plain; fewer than 3 seeds decide nothing: b lies −1.0 points from it"
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -150,7 +150,7 @@ def test_lines_have_the_colours_and_dashes_of_their_rows() -> None:
 
 def test_of_many_rows_the_baseline_and_both_extremes_are_lifted() -> None:
     rows = [run(f"row {index}", 0, [0.5, index / 10]) for index in range(7)]
-    few, many = chart(*rows[:6], baseline="row 3"), chart(*rows, baseline="row 3")
+    few, many = chart(*rows[:6], lifted=["row 3"]), chart(*rows, lifted=["row 3"])
     assert GREY not in scales(few, "color")[0]["range"]
     assert [colour == GREY for colour in scales(many, "color")[0]["range"]] == [index % 3 != 0 for index in range(7)]
     assert unread(many, [f"row {index}" for index in range(7)], 355) == ["row 1", "row 2", "row 4", "row 5"]

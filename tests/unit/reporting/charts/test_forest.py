@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tepo.evaluation.statistics.verdict import DeltaVerdict
-from tepo.reporting.charts.forest import claims, differences, outcomes
+from tepo.reporting.charts.forest import claims, differences
 from tepo.reporting.charts.style import Chart
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
 
@@ -116,18 +116,6 @@ def test_units_have_scales_of_their_own_and_seeds_are_ticks() -> None:
     ticks = [item for item in items(chart, "rect", 0) if item["height"] < 10]
     assert [(said(item)["method"], said(item)["A above B, points"]) for item in ticks] == [("b", "−2.5"), ("c", "−2.5")]
     assert selections(chart) == [("method", ["method"])]
-
-
-def test_claims_at_a_glance_have_a_mark_each_and_a_line_an_outcome() -> None:
-    chart = outcomes(claimed([], [], [], verdict=["holds", "refuted", "holds"], ended=[False, True, False]))
-    symbols = items(chart, "symbol")
-    assert [item["text"] for item in items(chart, "text") if item.get("text") == "†"] == ["†"]
-    assert [(said(item)["claim"], said(item)["line"]) for item in symbols] == [
-        *(("b", "holds: 2"), ("a", "refuted: 1"), ("c", "holds: 2"))
-    ]
-    assert len({(item["x"], item["y"]) for item in symbols}) == 3
-    assert selections(chart) == [("method", ["method"])]
-    assert unread(chart, ["holds: 2", "refuted: 1"], 355) == []
 
 
 @pytest.mark.parametrize("width", [355, 760])

@@ -1,7 +1,10 @@
+import time
 from pathlib import Path
 
 import pytest
 
+from tepo.reporting.tables.render import as_text
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page
 from tests.unit.reporting.pages import LONG, NASTY
 
@@ -16,11 +19,9 @@ SHOWN = """[...new Set([...document.querySelectorAll("figure")].map((figure) => 
     }).join()))].join(" or ")"""
 FITS = """const chart = document.querySelector(".chart");
     return Math.abs(chart.querySelector("svg").getAttribute("width") - chart.clientWidth) < 60"""
-PANELS = f"""document.querySelector(".fold:has({CURVES})").open = true;
-    const titles = [...document.querySelectorAll("{CURVES} .role-title-text text")];
-    return new Set(titles.map((one) => one.getBoundingClientRect().left)).size"""
 SEEN = """const box = document.querySelector(arguments[0])?.getBoundingClientRect();
     return box && box.top >= 0 && box.bottom <= innerHeight"""
+OF = "of 2 responses to this problem right"
 COLOURS = "return [...document.querySelectorAll('#response span')].map((one) => one.style.backgroundColor)"
 
 
@@ -33,9 +34,9 @@ def fresh(window: Page, path: Path) -> Page:
 
 
 def test_charts_are_drawn_when_they_are_seen_and_share_the_method_that_is_chosen(fresh: Page) -> None:
-    assert len(fresh.all(".chart-wrapper svg")) == 1
-    fresh.unfold()
     assert len(fresh.all(".chart-wrapper svg")) == 3
+    fresh.unfold()
+    assert len(fresh.all(".chart-wrapper svg")) == 4
 
     def shown(ours: str, theirs: str) -> None:
         fresh.wait(f"return {SHOWN} === arguments[0]", f"{theirs},{ours}")
@@ -73,7 +74,7 @@ def test_two_runs_side_by_side(fresh: Page) -> None:
 
     right, wrong = "✓ right, 2 times, 1 token", "✗ wrong, 1 token, different"
     ours, theirs = f"{LONG}, seed 0: ", "TEPO, seed 1: "
-    assert sides() == ["1 of 1", f"{ours}100% right", right, "3", f"{theirs}0% right", wrong, "4", wrong, "9"]
+    assert sides() == ["1 of 1", f"{ours}2 {OF}", right, "3", f"{theirs}0 {OF}", wrong, "4", wrong, "9"]
     fresh.choose("#filter", "all")
     places = [sides()[0]]
     for button in ("after", "after", "before"):
@@ -81,11 +82,11 @@ def test_two_runs_side_by_side(fresh: Page) -> None:
         places += sides()[:1]
     assert places == ["1 of 2", "2 of 2", "1 of 2", "2 of 2"]
     fresh.choose("#right", LONG)
-    assert sides() == ["1 of 2", *2 * [f"{ours}100% right", right, "3"]]
+    assert sides() == ["1 of 2", *2 * [f"{ours}2 {OF}", right, "3"]]
     fresh.choose("#filter", "both wrong")
     assert sides() == ["no such problem"]
     fresh.choose("#benchmark", "gcd")
-    assert sides()[:4] == ["1 of 2", f"{ours}0% right", wrong, NASTY]
+    assert sides()[:4] == ["1 of 2", f"{ours}0 {OF}", wrong, NASTY]
 
 
 def test_tokens_by_run_step_response_and_colour(fresh: Page) -> None:
@@ -106,3 +107,17 @@ def test_tokens_by_run_step_response_and_colour(fresh: Page) -> None:
     assert fresh.one("#verdict").text == "✗ wrong, reward 0, right answer 15, cut off at the length limit"
     assert fresh.texts("#values thead th")[:3] == ["Token", "Entropy change", "KL mask"]
     assert fresh.texts("#values tbody tr:last-child > *")[:3] == ['"4"', "−0.1", "0"]
+
+
+def test_a_table_is_saved_as_it_is_printed(browser: Page, path: Path, table: Table, tmp_path: Path) -> None:
+    browser.open(path)
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.one("[data-csv]").click()
+    file = tmp_path / "panel_e.csv"
+    for _ in range(200):
+        if file.is_file():
+            break
+        time.sleep(0.1)
+    header, *_ = as_text(table, "csv").splitlines()
+    assert file.read_text(encoding="utf-8").splitlines()[0] == header
+    assert browser.console() == []

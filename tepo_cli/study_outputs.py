@@ -16,7 +16,9 @@ from tepo_cli.screen import screen_width
 
 if TYPE_CHECKING:
     from tepo.reporting.tables.table import Table
+    from tepo_cli.cli_options import Asked
 
+GAINS = "gains"  # asked for as a study is
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
@@ -88,6 +90,21 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     units = [units for _, units in planned]
     table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)
+
+
+def show_gains(asked: "Asked", records: bool, format: str) -> None:
+    """Print the papers' gains over their baselines beside ours, with the smallest that could be seen here."""
+    from tepo.analysis.study_power import found_in_words, study_power
+    from tepo.analysis.tables import study_table
+    from tepo.reporting.tables.paper_comparisons import paper_comparisons
+    from tepo.studies.study import USUAL, load_study, study_names
+
+    scale, studies = asked.scale or USUAL, map(load_study, study_names())
+    printed = [study.name for study in studies if study.reference and study.baseline and scale in study.scales]
+    planned, facts = asked.read(printed, records)
+    parts = [(study_table(study, units, facts), study_power([(study, units)], facts)) for study, units in planned]
+    found = {table.name: found_in_words(power) for table, power in parts}
+    _show_table(paper_comparisons([table for table, _ in parts], found), (), format)
 
 
 def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @unbundled
 def table(
-    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones.")],
+    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones; gains: of papers.")],
     asked: Asked,
     format: Format = "terminal",
     records: Records = False,
@@ -26,18 +26,21 @@ def table(
     """Print a study's table from what the store holds.
 
     A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
-    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict.
+    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict. `gains`
+    are the differences to their baselines that papers print, beside ours.
 
     \b
     tepo table panel-e --records
     tepo table table1 --records --format latex"""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.study import CLAIMS, USUAL
-    from tepo_cli.study_outputs import show_claims, show_tables
+    from tepo_cli.study_outputs import GAINS, show_claims, show_gains, show_tables
 
     check_format(format)
     if name == CLAIMS:
         show_claims(asked.store, asked.scale or USUAL, format, records=records)
+    elif name == GAINS:
+        show_gains(asked, records, format)
     else:
         show_tables(*asked.read([name], records), format)
 

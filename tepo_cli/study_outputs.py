@@ -59,7 +59,7 @@ def show_tables(planned: Planned, facts: Facts, format: str) -> None:
     from tepo.analysis.tables import study_table
 
     for study, units in planned:
-        _show_table(study_table(study, units, facts), units, format)
+        show_table(study_table(study, units, facts), units, format)
 
 
 def show_recorded_tables(planned: Planned) -> None:
@@ -73,7 +73,7 @@ def show_recorded_tables(planned: Planned) -> None:
     for study, units in recorded:
         if any(unit.id not in planned_ids for unit in units) and len({row_key(unit) for unit in units}) > 1:
             table = study_table(study, units, facts)
-            _show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
+            show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
 
 
 def show_claims(store: Path, scale: str, format: str, *, records: bool = False) -> None:
@@ -89,7 +89,7 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), records=records)
     units = [units for _, units in planned]
     table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
-    _show_table(table, [unit for part in units for unit in part], format)
+    show_table(table, [unit for part in units for unit in part], format)
 
 
 def show_gains(asked: "Asked", records: bool, format: str) -> None:
@@ -104,10 +104,10 @@ def show_gains(asked: "Asked", records: bool, format: str) -> None:
     planned, facts = asked.read(printed, records)
     parts = [(study_table(study, units, facts), study_power([(study, units)], facts)) for study, units in planned]
     found = {table.name: found_in_words(power) for table, power in parts}
-    _show_table(paper_comparisons([table for table, _ in parts], found), (), format)
+    show_table(paper_comparisons([table for table, _ in parts], found), (), format)
 
 
-def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.tables.render import render
 

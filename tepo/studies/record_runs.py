@@ -197,10 +197,12 @@ def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str,
     )
 
 
-def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Unit]], Facts]:
+def drawn(
+    planned: Planned, count: int, seed: int, records: Records | None = None
+) -> tuple[list[tuple[Study, Unit]], Facts]:
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
-    fewer where fewer are recorded."""
-    records = Records.found()
+    fewer where fewer are recorded. records: read instead of all that are in their place."""
+    records = records or Records.found()
     pairs = [
         (study, unit) for study, units in planned for unit in records.all_units(study, units) if records.holds(unit)
     ]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @unbundled
 def table(
-    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones; gains: of papers.")],
+    name: Annotated[
+        str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones; gains: of papers.")
+    ],
     asked: Asked,
     format: Format = "terminal",
     records: Records = False,
@@ -26,8 +28,8 @@ def table(
     """Print a study's table from what the store holds.
 
     A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
-    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict. `gains`
-    are the differences to their baselines that papers print, beside ours.
+    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict.
+    `gains` are the differences to their baselines that papers print, beside ours.
 
     \b
     tepo table panel-e --records

@@ -33,9 +33,12 @@ def paper_comparisons(tables: Sequence[Table], found: Mapping[str, str] | None =
             TableRow(
                 f"{table.name}/{comparison.row.key}",
                 f"{comparison.row.label} against {comparison.baseline.label}",
-                (Cell(comparison.paper), comparison.cell, Cell(text=words), Cell(text=(found or {}).get(table.name, "")))[
-                    : len(columns)
-                ],
+                (
+                    Cell(comparison.paper),
+                    comparison.cell,
+                    Cell(text=words),
+                    Cell(text=(found or {}).get(table.name, "")),
+                )[: len(columns)],
                 comparison.row.method,
                 comparison.row.look,
             )

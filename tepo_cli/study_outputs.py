@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tepo.reporting.tables.table import Table
     from tepo_cli.cli_options import Asked
 
-GAINS = "gains"  # asked for as a study is
+BOARD, GAINS = "board", "gains"  # asked for as studies are
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
@@ -92,8 +92,22 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     show_table(table, [unit for part in units for unit in part], format)
 
 
-def show_gains(asked: "Asked", records: bool, format: str) -> None:
-    """Print the papers' gains over their baselines beside ours, with the smallest that could be seen here."""
+def board_of(studies: Sequence[str], store: Path) -> "Table":
+    """The board, with the rows of studies of one's own."""
+    from tepo.analysis.board import SEEDS, STUDY, board_table, submission
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.study import USUAL, study_file
+
+    for name in studies:
+        if file := study_file(name):
+            submission(file)
+    planned = plan_all([STUDY], USUAL, store=store, seeds=SEEDS) + plan_all(studies, USUAL, store=store)
+    return board_table(*read_facts(planned, SEEDS, records=True))
+
+
+def gains(asked: "Asked", records: bool) -> "Table":
+    """The papers' gains over their baselines beside ours, with the smallest that could be seen here."""
     from tepo.analysis.study_power import found_in_words, study_power
     from tepo.analysis.tables import study_table
     from tepo.reporting.tables.paper_comparisons import paper_comparisons
@@ -104,7 +118,7 @@ def show_gains(asked: "Asked", records: bool, format: str) -> None:
     planned, facts = asked.read(printed, records)
     parts = [(study_table(study, units, facts), study_power([(study, units)], facts)) for study, units in planned]
     found = {table.name: found_in_words(power) for table, power in parts}
-    show_table(paper_comparisons([table for table, _ in parts], found), (), format)
+    return paper_comparisons([table for table, _ in parts], found)
 
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

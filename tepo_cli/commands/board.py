@@ -29,20 +29,11 @@ def board(
     tepo board check THEIRS/experiments/theirs.yaml --runs 2"""
     if context.invoked_subcommand is not None:
         return
-    from tepo.analysis.board import SEEDS, STUDY, board_table, submission
     from tepo.reporting.tables.render import check_format
-    from tepo.studies.plan_studies import plan_all
-    from tepo.studies.planned_facts import read_facts
-    from tepo.studies.study import USUAL, study_file
-    from tepo_cli.study_outputs import show_table
+    from tepo_cli.study_outputs import board_of, show_table
 
     check_format(format)
-    for name in study or ():
-        if file := study_file(name):
-            submission(file)
-    planned = plan_all([STUDY], USUAL, store=store, seeds=SEEDS) + plan_all(study or (), USUAL, store=store)
-    planned, facts = read_facts(planned, SEEDS, records=True)
-    show_table(board_table(planned, facts), (), format)
+    show_table(board_of(study or (), store), (), format)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from tepo import __version__
 from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
+from tepo_cli.commands.board import app as board
 from tepo_cli.commands.chat import chat
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.evaluate import evaluate, responses
@@ -85,7 +86,15 @@ def tepo(
 
 _COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {  # by their headings, in order
     "Run": {"train": train, "eval": evaluate, "ablate": ablate, "reproduce": reproduce, "plan": plan},
-    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses, "chat": chat},
+    "Look": {
+        "list": listing,
+        "table": table,
+        "figure": figure,
+        "board": board,
+        "report": report,
+        "responses": responses,
+        "chat": chat,
+    },
     "Explain": {"explain": explain},
     "Maintain": {"doctor": doctor, "data": data, "records": records, "model": model, "push": push},
 }

@@ -34,11 +34,7 @@ _NOT_WHOLE = "config.json is missing, cut off or of another version"
 
 def show_names() -> None:
     """Print what can be run, a line each with what its file says of it."""
-    kinds = {
-        "tepo ablate": ("experiments", "ablations"),
-        "tepo eval": ("evals",),
-        "tepo eval NAME:": (paths.PROTOCOLS,),
-    }
+    kinds = {"tepo ablate": paths.STUDIES, "tepo eval": ("evals",), "tepo eval NAME:": (paths.PROTOCOLS,)}
     kinds |= {f"{group}=": (group,) for group in paths.GROUPS} | {f"{kind}:": (kind,) for kind in paths.PYTHON}
     for heading, of in kinds.items():
         files = {name: path for kind in of for name, path in paths.files(kind).items() if name != CLAIMS}

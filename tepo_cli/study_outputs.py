@@ -16,7 +16,9 @@ from tepo_cli.screen import screen_width
 
 if TYPE_CHECKING:
     from tepo.reporting.tables.table import Table
+    from tepo_cli.cli_options import Asked
 
+BOARD, GAINS = "board", "gains"  # asked for as studies are
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
@@ -57,7 +59,7 @@ def show_tables(planned: Planned, facts: Facts, format: str) -> None:
     from tepo.analysis.tables import study_table
 
     for study, units in planned:
-        _show_table(study_table(study, units, facts), units, format)
+        show_table(study_table(study, units, facts), units, format)
 
 
 def show_recorded_tables(planned: Planned) -> None:
@@ -71,7 +73,7 @@ def show_recorded_tables(planned: Planned) -> None:
     for study, units in recorded:
         if any(unit.id not in planned_ids for unit in units) and len({row_key(unit) for unit in units}) > 1:
             table = study_table(study, units, facts)
-            _show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
+            show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
 
 
 def show_claims(store: Path, scale: str, format: str, *, records: bool = False) -> None:
@@ -87,10 +89,39 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), records=records)
     units = [units for _, units in planned]
     table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
-    _show_table(table, [unit for part in units for unit in part], format)
+    show_table(table, [unit for part in units for unit in part], format)
 
 
-def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+def board_of(studies: Sequence[str], store: Path) -> "Table":
+    """The board, with the rows of studies of one's own."""
+    from tepo.analysis.board import SEEDS, STUDY, board_table, submission
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.study import USUAL, study_file
+
+    for name in studies:
+        if file := study_file(name):
+            submission(file)
+    planned = plan_all([STUDY], USUAL, store=store, seeds=SEEDS) + plan_all(studies, USUAL, store=store)
+    return board_table(*read_facts(planned, SEEDS, records=True))
+
+
+def gains(asked: "Asked", records: bool) -> "Table":
+    """The papers' gains over their baselines beside ours, with the smallest that could be seen here."""
+    from tepo.analysis.study_power import found_in_words, study_power
+    from tepo.analysis.tables import study_table
+    from tepo.reporting.tables.paper_comparisons import paper_comparisons
+    from tepo.studies.study import USUAL, load_study, study_names
+
+    scale, studies = asked.scale or USUAL, map(load_study, study_names())
+    printed = [study.name for study in studies if study.reference and study.baseline and scale in study.scales]
+    planned, facts = asked.read(printed, records)
+    parts = [(study_table(study, units, facts), study_power([(study, units)], facts)) for study, units in planned]
+    found = {table.name: found_in_words(power) for table, power in parts}
+    return paper_comparisons([table for table, _ in parts], found)
+
+
+def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.tables.render import render
 

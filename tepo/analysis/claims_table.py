@@ -12,7 +12,6 @@ from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import outcomes_text
-from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.table import (
@@ -161,7 +160,7 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
         notes.append(f"With Holm's procedure over {which} {len(by_holm)} at once, {text}.")
     notes.append(
         "A refuted claim can still have the right sign: smaller effects remain possible, as far as the interval goes. "
-        f"To compare: {printed_gains()}."
+        "`tepo table gains` has the gains that papers print."
     )
     if first := ", ".join(claim.name for claim in claims if claim.by_its_first_rule):
         notes.append(

@@ -9,8 +9,9 @@ import numpy as np
 from tepo.analysis.tables import read_samples
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.intervals import LEVEL
-from tepo.evaluation.statistics.power import Spread, pooled, spread_of
+from tepo.evaluation.statistics.power import Spread, found_from, pooled, smallest, spread_of
 from tepo.evaluation.statistics.samples import pair_rows
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned
@@ -79,6 +80,14 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
             for difference in _measured(baseline, list(trained.values()), family, facts):
                 measured.setdefault(tuple(sorted((_ids(trained[difference.label]), _ids(baseline)))), difference)
     return Power(list(measured.values()), max(families), seeds) if measured else None
+
+
+def found_in_words(power: Power | None) -> str:
+    """The smallest difference that the planned seeds find with 80%, in points; a dash where nothing says it."""
+    if power is None or power.seeds < FEWEST_SEEDS:
+        return "–"
+    points = 100 * smallest(found_from(power.spread, power.seeds, level(power.family)))
+    return f"{points:.1f}" if points <= 100 else "none"
 
 
 def _ids(row: Sequence[Unit]) -> tuple[str, ...]:

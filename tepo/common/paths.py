@@ -15,13 +15,16 @@ GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the 
 _SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
 PYTHON = ("functions", "rewards")
 PROTOCOLS = "evals/protocols"
-KINDS = ("experiments", "ablations", "evals", PROTOCOLS, "records", *GROUPS, *PYTHON)
+PAPERS = "experiments/papers"  # a folder a table: study.yaml, and the figures as printed
+STUDIES = ("experiments", "ablations", PAPERS)
+KINDS = (*STUDIES, "evals", PROTOCOLS, "records", *GROUPS, *PYTHON)
 _WORDS = {
     "evals": "benchmark",
     "functions": "file of functions",
     "rewards": "file of a reward",
     "experiments": "experiment",
     "ablations": "ablation",
+    PAPERS: "paper",
 }
 
 
@@ -51,10 +54,14 @@ def shipped(kind: str) -> Path:
 
 
 def files(kind: str) -> dict[str, Path]:
-    """Name (file stem) -> the file that it stands for; a file whose name begins with _ has no name to ask for."""
+    """Name (file stem; of PAPERS the folder) -> the file that it stands for; one whose name begins with _ has no name
+    to ask for."""
     suffix = ".py" if kind in PYTHON else ".yaml"
     by_name: dict[str, Path] = {}
     for folder in reversed(folders(kind)):
+        if kind == PAPERS:
+            by_name |= {path.parent.name: path for path in folder.glob("[!_.]*/study.yaml")}
+            continue
         with os.scandir(folder) as entries:  # a plan of a study asks thousands of times
             by_name |= {
                 entry.name.removesuffix(suffix): folder / entry.name

@@ -129,7 +129,7 @@ def labels() -> dict[str, str]:
     """What studies call an objective in their rows, where they set nothing else in it, for advice to somebody who types
     what a table prints. A study that cannot be read has none."""
     objectives: dict[str, str] = {}
-    for path in (*paths.files("experiments").values(), *paths.files("ablations").values()):
+    for path in (file for kind in paths.STUDIES for file in paths.files(kind).values()):
         with suppress(UserError):
             rows = load(path).data.get("rows")
             for row in rows if isinstance(rows, list) else ():

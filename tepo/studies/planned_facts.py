@@ -181,10 +181,10 @@ class Records:
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
 
     @classmethod
-    def found(cls) -> "Records":
-        """Raises UserError for a damaged file."""
+    def found(cls, folders: Sequence[Path] | None = None) -> "Records":
+        """Those of some folders, without them of all that are in their place. Raises UserError for a damaged file."""
         records = cls({}, set())
-        for folder in record_folders():
+        for folder in record_folders() if folders is None else folders:
             records.frames[folder] = None
             for run, (study, label, model, seed) in read_index(folder)["runs"].items():
                 records.by_run.setdefault(run, []).append(folder)

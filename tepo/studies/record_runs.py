@@ -25,7 +25,7 @@ from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import Records, read_facts, record_folders
 from tepo.studies.store_check import check_contents
-from tepo.studies.study import CLAIMS, Study, load_study
+from tepo.studies.study import CLAIMS, Study, load_study, study_file
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ def folder_of(name: str) -> Path:
     """Folder of the records of a study, or of a batch of claims: in `records` beside the folder of its file."""
     file = claim_files().get(file_of(name))
     if file is None:
-        kind = next(kind for kind in ("experiments", "ablations") if name in paths.names(kind))
-        file = paths.find(kind, name)
-    return file.parent.parent / "records" / name
+        file = study_file(name)
+        assert file is not None, name
+    top = next(folder for folder in file.parents if folder.name in paths.STUDIES)
+    return top.parent / "records" / name
 
 
 def recorded_names(scale: str) -> list[str]:
@@ -196,10 +197,12 @@ def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str,
     )
 
 
-def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Unit]], Facts]:
+def drawn(
+    planned: Planned, count: int, seed: int, records: Records | None = None
+) -> tuple[list[tuple[Study, Unit]], Facts]:
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
-    fewer where fewer are recorded."""
-    records = Records.found()
+    fewer where fewer are recorded. records: read instead of all that are in their place."""
+    records = records or Records.found()
     pairs = [
         (study, unit) for study, units in planned for unit in records.all_units(study, units) if records.holds(unit)
     ]

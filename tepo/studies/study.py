@@ -19,7 +19,7 @@ from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
 from tepo.formula.row import load_row
 from tepo.reporting.colours import UNTRAINED, Look, looks
-from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
+from tepo.reporting.printed import PaperRow, printed_row
 from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
@@ -207,7 +207,7 @@ def _stand_ins(like: str, models: Sequence[str]) -> str:
 
 def study_names() -> list[str]:
     """Every study that can be asked for."""
-    return sorted({*paths.names("experiments"), *paths.names("ablations")} - {CLAIMS})
+    return sorted({name for kind in paths.STUDIES for name in paths.names(kind)} - {CLAIMS})
 
 
 def file_stem(name: str) -> str:
@@ -219,10 +219,16 @@ def load_study(name: str) -> Study:
     """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …). Raises UserError naming file, line and
     key."""
     name = file_stem(name)
-    kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
-    if kind is None or name == CLAIMS:
+    path = study_file(name)
+    if path is None:
         raise unknown_name("study", name, study_names())
-    return parse_study(paths.find(kind, name))
+    return parse_study(path)
+
+
+def study_file(name: str) -> Path | None:
+    """The file of a study; None where there is none of that name."""
+    files = (paths.files(kind).get(name) for kind in paths.STUDIES)
+    return None if name == CLAIMS else next(filter(None, files), None)
 
 
 def parse_study(path: Path) -> Study:
@@ -236,7 +242,11 @@ def parse_study(path: Path) -> Study:
         else row
         for row in study.rows
     ]
-    study = replace(study, name=path.stem, rows=tuple(rows))
+    rows = [replace(row, reference=_placed(row.reference, path.parent)) for row in rows]
+    of_paper = path.stem == "study"  # in a folder that is named for it, beside the figures as printed
+    reference = _placed({**({"table": "printed.csv"} if of_paper else {}), **study.reference}, path.parent)
+    name = path.parent.name if of_paper else path.stem
+    study = replace(study, name=name, rows=tuple(rows), reference=reference)
     if bool(study.rows) == bool(study.panels):
         raise at.error("a study has either `rows:` or `panels:`", fix=f"{_ROWS}, or panels: [panel_a, panel_b]")
     if not study.scales:
@@ -258,6 +268,13 @@ def parse_study(path: Path) -> Study:
     models = {stand_in: study.models[model] for model, stand_in in pairs if model in study.models} | study.models
     row_looks = looks({row.label: row.objective or UNTRAINED for row in study.rows})
     return replace(study, models=models, rows=tuple(replace(row, look=row_looks[row.label]) for row in study.rows))
+
+
+def _placed(reference: Any, folder: Path) -> Any:
+    """A reference whose table no longer depends on the folder of the study."""
+    if not isinstance(reference, dict) or "table" not in reference:
+        return reference
+    return {**reference, "table": str(folder / str(reference["table"]))}
 
 
 def _check_rows(study: Study, at: Location) -> None:
@@ -402,8 +419,9 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     merged: dict[Any, Any] = {**study.reference, **of_model, **own_reference}
     where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
-        raise UserError("a reference names `table:` and `method:`", fix="reference: {table: table1, method: gspo}")
-    return reference_row(RowKey(**where))
+        fix = "reference: {table: printed.csv, method: gspo}"
+        raise UserError("a reference names `table:` and `method:`", fix=fix)
+    return printed_row(Path(where.pop("table")), **where)
 
 
 def check_seeds(seeds: Sequence[int]) -> Sequence[int]:

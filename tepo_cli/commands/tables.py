@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @unbundled
 def table(
-    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones.")],
+    name: Annotated[
+        str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones; gains: of papers.")
+    ],
     asked: Asked,
     format: Format = "terminal",
     records: Records = False,
@@ -27,17 +29,20 @@ def table(
 
     A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
     a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict.
+    `gains` are the differences to their baselines that papers print, beside ours.
 
     \b
     tepo table panel-e --records
     tepo table table1 --records --format latex"""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.study import CLAIMS, USUAL
-    from tepo_cli.study_outputs import show_claims, show_tables
+    from tepo_cli.study_outputs import GAINS, gains, show_claims, show_table, show_tables
 
     check_format(format)
     if name == CLAIMS:
         show_claims(asked.store, asked.scale or USUAL, format, records=records)
+    elif name == GAINS:
+        show_table(gains(asked, records), (), format)
     else:
         show_tables(*asked.read([name], records), format)
 
@@ -45,7 +50,10 @@ def table(
 @unbundled
 def figure(
     name: Annotated[
-        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
+        str,
+        typer.Argument(
+            help="A study (stability, panel-e), board, gains, 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`."
+        ),
     ],
     asked: Asked,
     format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
@@ -68,11 +76,18 @@ def figure(
     from tepo.reporting.charts.style import FORMATS
     from tepo.studies.plan_studies import scales_text
     from tepo.studies.study import file_stem, load_study, study_names
+    from tepo_cli.study_outputs import BOARD, GAINS, board_of, gains
 
     if against not in AXES:
         raise unknown_name("axis", against, AXES, where="--against")
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, where="--format")
+    if name in (GAINS, BOARD):
+        from tepo.analysis.papers_charts import board_chart, gains_chart
+
+        chart = gains_chart(gains(asked, records)) if name == GAINS else board_chart(board_of((), asked.store))
+        _save(chart, name, out / format)
+        return
     papers, stem, place = [figure.name for figure in load_study("figures").figures], file_stem(name), out / format
     if name in (*papers, "all"):
         ((study, units),), facts = asked.read(["figures"], records)

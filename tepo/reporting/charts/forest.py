@@ -47,6 +47,20 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     return chart.properties(usermeta=sizes(beside=_BESIDE))
 
 
+def ranks(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
+    """Methods by rank, a line each. frame: method, rank (text), average, low, high (percent), the first one on top."""
+    order = alt.Y("method:N", sort=list(frame["method"]), title=None, axis=alt.Axis(labelLimit=0, ticks=False))
+    colour = alt.Color("rank:N", sort=list(dict.fromkeys(frame["rank"])), title="rank", scale=alt.Scale(scheme="dark2"))
+    x, base = alt.Scale(zero=False, nice=False), alt.Chart(values(frame)).encode(y=order, color=colour)
+    tips = [alt.Tooltip("method:N"), alt.Tooltip("rank:N"), alt.Tooltip("average:Q", format=".1f")]
+    rule = base.mark_rule().encode(x=alt.X("low:Q", scale=x, title=axis), x2="high:Q", tooltip=tips)
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(x=alt.X("average:Q", scale=x), tooltip=tips)
+    height = alt.Step(_LINE)
+    return alt.layer(rule, points).properties(
+        width=_WIDTH, height=height, usermeta=sizes(left=list(frame["method"]), beside=_BESIDE)
+    )
+
+
 def _forest(frame: pd.DataFrame, axis: Sequence[str], words: Sequence[str] = ()) -> alt.LayerChart:
     """words: verdicts of all panels, by default those of the frame."""
     low, high = _scale(frame)

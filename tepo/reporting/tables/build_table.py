@@ -14,7 +14,7 @@ from tepo.evaluation.statistics.intervals import FEWEST
 from tepo.evaluation.statistics.samples import AVERAGE, COLUMNS, MEAN, check_frame, pair_rows, pairs_of, summarize
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, LEVEL
 from tepo.reporting.colours import UNTRAINED, Look
-from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
+from tepo.reporting.printed import PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import (
     BASELINE,
@@ -254,23 +254,31 @@ def _without_equal_mean(blocks: list[TableBlock]) -> list[TableBlock]:
 
 
 def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> TableBlock | None:
-    """The paper's printed figures for the rows that have one, under its benchmark names and labels; None for none."""
-    columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
+    """The paper's printed figures for the rows that have one, under its names of columns and rows; None for none."""
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
     if not printed:
         return None
+    names = tuple(dict.fromkeys(name for _, paper in printed for name in paper.scores))
+    averages = () if len(names) == 1 else (Column(AVERAGE, "Avg."),)
+    columns = (*(Column(name, name) for name in names), *averages)
     lines = tuple(
         TableRow(
             row.key,
             paper.label,
-            (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),
+            (*(Cell(paper.scores.get(name)) for name in names), *([Cell(paper.average)] if averages else [])),
             row.method,
             row.look,
         )
         for row, paper in printed
     )
-    title = f"As printed in the paper ({PAPER}): {', '.join(dict.fromkeys(paper.model for _, paper in printed))}"
-    return ranked(TableBlock(title, columns, lines, decimals=2))
+    paper = printed[0][1]
+    models = ", ".join(filter(None, dict.fromkeys(paper.model for _, paper in printed)))
+    title = f"As printed in the paper ({paper.paper}){f': {models}' if models else ''}"
+    title += "; it prints no average, this is the mean of its columns" * paper.averaged
+    cells = [(*row.scores.values(), *([] if row.averaged else [row.average])) for _, row in printed]
+    scores = [score for row in cells for score in row if score is not None]
+    decimals = next(places for places in (0, 1, 2) if places == 2 or all(round(x, places) == x for x in scores))
+    return ranked(TableBlock(title, columns, lines, decimals=decimals))
 
 
 def _same_notes(spec: TableSpec, parts: Sequence[_TablePart], blocks: Sequence[TableBlock]) -> list[str]:

@@ -2,9 +2,10 @@
 the measured one, and whether it shows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, DeltaVerdict
+from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.table import Cell, Column, Kind, RowComparison, Table, TableBlock, TableRow
 
 _COLUMNS = (
@@ -12,30 +13,39 @@ _COLUMNS = (
     Column("here", "Δ Avg., here", Kind.DELTA),
     Column("verdict", "Here", Kind.TEXT),
 )
+_FOUND = Column("found", "Could be seen", Kind.TEXT)
 
 
-def paper_comparisons(tables: Sequence[Table]) -> Table:
-    """A block for each table, with a row for each of its compared rows that the paper printed too."""
+def paper_comparisons(tables: Sequence[Table], found: Mapping[str, str] | None = None) -> Table:
+    """A block for each table, with a row for each of its compared rows that the paper printed too, but for the base.
+
+    found: name of a table -> the smallest difference that its runs find with 80%, in words; a column of them."""
     printed = [
         (table, comparison, outcome(comparison))
         for table in tables
         for comparison in table.comparisons
-        if comparison.paper is not None
+        if comparison.paper is not None and comparison.row.method != UNTRAINED
     ]
+    columns = (*_COLUMNS, *([_FOUND] if found is not None else []))
     blocks = []
     for title in dict.fromkeys(table.title for table, *_ in printed):
         rows = [
             TableRow(
                 f"{table.name}/{comparison.row.key}",
                 f"{comparison.row.label} against {comparison.baseline.label}",
-                (Cell(comparison.paper), comparison.cell, Cell(text=words)),
+                (
+                    Cell(comparison.paper),
+                    comparison.cell,
+                    Cell(text=words),
+                    Cell(text=(found or {}).get(table.name, "")),
+                )[: len(columns)],
                 comparison.row.method,
                 comparison.row.look,
             )
             for table, comparison, words in printed
             if table.title == title
         ]
-        blocks.append(TableBlock(title, _COLUMNS, tuple(rows), decimals=2))
+        blocks.append(TableBlock(title, columns, tuple(rows), decimals=2))
     outcomes = [words for *_, words in printed]
     shown_count, lacking = sum(words.startswith("shows: ") for words in outcomes), outcomes.count("not measured")
     alone = sum(words.endswith(DeltaVerdict.NO_VERDICT) for words in outcomes)
@@ -49,7 +59,9 @@ def paper_comparisons(tables: Sequence[Table]) -> Table:
         "Other models on other problems: "
         "a difference that does not show here is not refuted, one that shows is not confirmed."
     )
-    return Table("claims", "What of the papers' comparisons shows at this scale", tuple(blocks), (f"{note}.", caution))
+    seen = f"{_FOUND.title}: the smallest difference that as many runs find with 80%, corrected as in the study."
+    notes = (f"{note}.", caution, *([seen] if found is not None else []))
+    return Table("gains", "What of the papers' comparisons shows at this scale", tuple(blocks), notes)
 
 
 def outcome(one: RowComparison) -> str:

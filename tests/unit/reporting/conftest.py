@@ -5,21 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tepo.reporting.paper.reference import RowKey, reference_row
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page, chromium
 from tests.unit.reporting.pages import page
+from tests.unit.reporting.printed_tables import printed
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
 @pytest.fixture(scope="session")
 def table() -> Table:
     """Three measured rows, one that was not run, and two rows of the paper."""
-    reference = {
-        "a": reference_row(RowKey("table1", method="grpo_dapo")),
-        "c": reference_row(RowKey("table1", method="tepo")),
-    }
+    reference = {"a": printed("table1", method="grpo_dapo"), "c": printed("table1", method="tepo")}
     return build_table(
         samples({"a": 0.3, "b": 0.31, "c": 0.7}),
         TableSpec(

@@ -7,7 +7,7 @@ import pytest
 from tepo.analysis.charts import looks_of
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.paper.reference import load_table
+from tepo.reporting.printed import load_table
 from tepo.store.records import CONTENT, check_content, read_frames, write_frames
 from tepo.store.stored_tokens import pack_excerpt
 from tepo.studies.plan import Unit
@@ -15,6 +15,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
 from tepo.studies.record_runs import plan_by_folder, recorded_names
 from tepo.studies.study import SCALES, load_study, study_names
+from tests.unit.reporting.printed_tables import file
 from tests.unit.studies.measured import table_from_store
 
 
@@ -72,7 +73,9 @@ def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], ste
     names = ("GRPO/DAPO", "GRPO/DAPO, longer", "TEPO")
     assert [row.label for row in measured.rows] == [f"{name} ({n} steps)" for name, n in zip(names, steps, strict=True)]
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
-    assert [row.label for row in printed.rows] == [row.label for row in load_table("table4") if row.kind == "mean"]
+    assert [row.label for row in printed.rows] == [
+        row.label for row in load_table(file("table4")) if row.kind == "mean"
+    ]
     assert list(looks_of(units)) == [row.label for row in measured.rows], "in charts"
 
 

@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from tepo.common.errors import UserError
-from tepo.reporting.paper.reference import RowKey, reference_row
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Table, TableBlock, TableRow, p_text, verdict_in
+from tests.unit.reporting.printed_tables import printed
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
@@ -186,8 +186,8 @@ def test_models_are_ranked_and_compared_apart() -> None:
     ]
     frame = samples({"7B-grpo": 0.2, "7B-tepo": 0.4, "14B-grpo": 0.6, "14B-tepo": 0.8})
     reference = {
-        "7B-tepo": reference_row(RowKey("table1", method="tepo")),
-        "14B-tepo": reference_row(RowKey("table1", method="tepo", model="Qwen3-14B")),
+        "7B-tepo": printed("table1", method="tepo"),
+        "14B-tepo": printed("table1", method="tepo", model="Qwen3-14B"),
     }
     table = build_table(frame, spec(rows, baseline="grpo", reference=reference))
     assert [block.title for block in table.blocks][:2] == ["Measured: 7B", "Measured: 14B"]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tepo.reporting.paper.reference import RowKey, all_rows, reference_row
+from tests.unit.reporting.printed_tables import all_rows, printed
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "examples/paper_arithmetic.py"
 BY_CELLS, BY_AVERAGES = 2811, 2785  # the sizes of OMNI-MATH that its printed cells and the averages point to
 
@@ -25,7 +25,7 @@ def test_its_output_stands_in_the_documentation(capsys: pytest.CaptureFixture[st
 
 
 def test_an_average_is_over_samples_and_a_dash_is_zero(script: dict[str, Any]) -> None:
-    row = reference_row(RowKey("table1", method="tepo"))
+    row = printed("table1", method="tepo")
     assert script["average"](row) == pytest.approx(32.60, abs=0.005)
     assert sum(row.scores.values()) / 7 == pytest.approx(34.97, abs=0.005)  # 32.59 is printed
     dashed = [row for row in all_rows() if not row.complete]
@@ -49,17 +49,17 @@ def test_the_fitted_size_is_one_of_the_best_and_the_cells_disagree(script: dict[
     }
     following = {}
     for size in range(2600, 3001):
-        script["SAMPLES"]["omni_math"] = size
+        script["SAMPLES"]["OMNI-MATH"] = size
         following[size] = sum(abs(script["average"](row) - row.average) <= 0.03 for row in rows.values())
-    script["SAMPLES"]["omni_math"] = BY_AVERAGES
+    script["SAMPLES"]["OMNI-MATH"] = BY_AVERAGES
     best = [size for size, count in following.items() if count == max(following.values())]
     assert (best[0], best[-1], following[BY_AVERAGES], following[BY_CELLS]) == (2773, 2789, 27, 20)
-    assert (_shares("omni_math", BY_CELLS), _shares("omni_math", BY_AVERAGES)) == ((40, 41), (26, 41))
+    assert (_shares("OMNI-MATH", BY_CELLS), _shares("OMNI-MATH", BY_AVERAGES)) == ((40, 41), (26, 41))
 
 
 @pytest.mark.parametrize(
     ("benchmark", "size"),
-    [("aime24", 960), ("aime25", 960), ("amc", 2656), ("math500", 500), ("olympiadbench", 675), ("minerva", 272)],
+    [("AIME24", 960), ("AIME25", 960), ("AMC", 2656), ("MATH-500", 500), ("OlympiadBench", 675), ("Minerva", 272)],
 )
 def test_other_sizes_are_confirmed_by_the_cells(benchmark: str, size: int, script: dict[str, Any]) -> None:
     assert script["SAMPLES"][benchmark] == size

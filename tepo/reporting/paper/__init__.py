@@ -1,1 +1,0 @@
-"""The papers' own tables and claims: reference data, printed beside ours."""

@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tepo.analysis.board import FEWEST, caught, predicted, ranking, submission
+from tepo.common.errors import UserError
+
+STUDY = """title: Mine
+rows:
+  - {label: Mine, objective: ../objective/mine.yaml}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1, 2]}
+"""
+METHOD = 'like: grpo_dapo\nconstants:\n  high: {value: 0.3, source: "a choice"}\n'
+
+
+def test_equal_methods_share_a_rank_in_all_but_5_percent_of_boards() -> None:
+    draws = np.random.default_rng(1)
+    boards = [{str(row): draws.normal(70, 1, FEWEST + 5 * (row % 2)) for row in range(12)} for _ in range(400)]
+    wrong = sum(any(ranking(runs)[0].values()) for runs in boards)
+    assert wrong / len(boards) < 0.08
+
+
+def test_a_rank_counts_the_methods_that_are_shown_above() -> None:
+    runs = {
+        "good": [70.0, 71.0, 70.5],
+        "same": [70.2, 70.9, 70.1],
+        "bad": [50.0, 50.8, 49.6],
+        "wild": [40.0, 75.0, 60.0],
+    }
+    above, halves = ranking(runs)
+    assert above == {"good": 0, "same": 0, "bad": 0, "wild": 0}, "the seeds of the last say how far seeds may differ"
+    above, halves = ranking({row: runs[row] for row in ("good", "same", "bad")})
+    assert above == {"good": 0, "same": 0, "bad": 2}
+    assert 0 < halves["good"] < 2
+
+
+def test_the_check_has_the_false_alarms_and_the_power_that_it_states() -> None:
+    draws, outside = np.random.default_rng(2), 0
+    for _ in range(2000):
+        runs = draws.normal(68, 1, 10)
+        low, high = predicted(runs[:8].tolist(), 2)
+        outside += any(not low <= value <= high for value in runs[8:])
+    assert outside / 2000 == pytest.approx(0.05, abs=0.02)
+    assert caught(8, 2, 0, 1.0) == pytest.approx(0.05, abs=0.01)
+    assert caught(8, 2, 1, 1.0) < caught(8, 2, 2, 1.0) < caught(8, 2, 5, 1.0)
+    assert caught(8, 2, 5, 1.0) > 0.95
+
+
+def folder(tmp_path: Path, study: str = STUDY, method: str = METHOD) -> Path:
+    for name, text in (("objective/mine.yaml", method), ("experiments/mine.yaml", study)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "experiments/mine.yaml"
+
+
+def test_a_formula_in_its_folder_is_taken(tmp_path: Path) -> None:
+    assert [row.label for row in submission(folder(tmp_path)).rows] == ["Mine"]
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        (STUDY.replace("mine.yaml}", "mine.yaml, overrides: [data.reward=mine]}"), "nothing else: data.reward=mine"),
+        (STUDY.replace("mine.yaml}", "mine.yaml, overrides: [model.path=base]}"), "nothing else: model.path"),
+        (STUDY.replace("mine.yaml}", "mine.yaml, laptop: [train.steps=72]}"), "nothing else: train.steps"),
+        (STUDY.replace("mine.yaml}", "mine.yaml, overrides: [objective.functions=mine]}"), "nothing else"),
+        (STUDY.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2], overrides: [train.learning_rate=2e-4]"), "one protocol"),
+        (STUDY.replace("models: [laptop]", "models: [laptop_1m]"), "one protocol|unknown"),
+        (STUDY + "vary: {train.learning_rate: [1e-4, 2e-4]}\n", "one protocol"),
+    ],
+)
+def test_what_is_more_than_a_method_is_refused(study: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        submission(folder(tmp_path, study))
+
+
+def test_python_is_refused_and_not_executed(tmp_path: Path) -> None:
+    trace = tmp_path / "executed"
+    (tmp_path / "objective").mkdir()
+    (tmp_path / "objective/mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    path = folder(tmp_path, method=f"{METHOD}functions: {tmp_path}/objective/mine.py\n")
+    with pytest.raises(UserError, match="functions in Python, which are not executed"):
+        submission(path)
+    assert not trace.exists()
+
+
+def test_a_method_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.yaml").write_text(METHOD)
+    (tmp_path / "theirs").mkdir()
+    path = folder(tmp_path / "theirs", STUDY.replace("../objective/mine.yaml", "../../elsewhere.yaml"))
+    with pytest.raises(UserError, match="lies outside of"):
+        submission(path)
+    (tmp_path / "theirs/objective/mine.yaml").unlink()
+    (tmp_path / "theirs/objective/mine.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    path.write_text(STUDY)
+    with pytest.raises(UserError, match="lies outside of"):
+        submission(path)

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.reporting.printed import load_table, printed_row
+from tests.unit.reporting.printed_tables import TABLES, all_rows, file, printed
+
+
+def test_shape_of_the_printed_tables() -> None:
+    assert [len(load_table(file(table))) for table in TABLES] == [18, 9, 22, 9]
+    assert len(all_rows()) == 53
+    assert len({tuple(row.scores) for row in all_rows()}) == 1
+    assert {row.kind for table in TABLES for row in load_table(file(table))} == {"row", "mean", "delta_vs_grpo_dapo"}
+
+
+@pytest.mark.parametrize("path", paths.shipped(paths.PAPERS).glob("*/*.csv"), ids=lambda path: path.parent.name)
+def test_every_printed_figure_is_a_percentage_and_says_where_it_stands(path: Path) -> None:
+    head = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    assert "arXiv" in head[0]
+    assert "https://" in head[1]
+    rows = [row for row in load_table(path) if not row.kind.startswith("delta")]
+    assert all(0 <= score <= 100 for row in rows for score in row.scores.values() if score is not None)
+
+
+def test_rows_printed_in_two_tables_agree() -> None:
+    for method in ("clip_cov", "kl_cov", "entropy_advantage", "gpg", "gspo", "grpo_dapo", "tepo"):
+        assert printed("table1", method).scores == printed("table3", method).scores
+    assert printed("table4", "tepo", steps=72, seed=2).scores == printed("table1", "tepo").scores
+
+
+def test_a_dash_is_missing_and_not_zero() -> None:
+    mistral = printed("table2", "tepo", model="Mistral-7B-Instruct-v0.2")
+    assert mistral.scores["AIME24"] is None
+    assert not mistral.complete
+    assert printed("table3", "tepo_kl_all_beta_1").scores["AIME24"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("table", "keys", "message"),
+    [
+        ("table9", {"method": "tepo"}, "table9"),
+        ("table1", {"method": "tpeo"}, "did you mean 'tepo'"),
+        ("table1", {"method": "tepo", "model": "Qwen3-14b"}, "did you mean 'Qwen3-14B'"),
+        ("table3", {"method": "tepo", "panel": "A"}, "panel of table3 .*\n.*\n.*valid: E"),
+        ("table4", {"method": "tepo"}, "give model, panel, steps or seed"),
+    ],
+)
+def test_what_does_not_exist_says_what_does(table: str, keys: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        printed(table, **keys)
+
+
+PAPER = "# A paper, arXiv 1234.56789\n# https://arxiv.org/abs/1234.56789, Table 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method,label,AIME24\na,A,1\n", "begin with two comments"),
+        (f"{PAPER}label,AIME24\nA,1\n", "the columns method and label"),
+        (f"{PAPER}method,label\na,A\n", "some of the paper"),
+        (f"{PAPER}method,label,AIME24\na,A,1.5\nb,B,many\n", "(?s)not a number.*line 5"),
+        (f"{PAPER}method,label,AIME24\na,A,\n", "without a figure"),
+    ],
+)
+def test_a_broken_table_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "printed.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_table(tmp_path / "printed.csv")
+
+
+def test_a_paper_that_prints_no_average_has_the_mean_of_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text(f"{PAPER}method,label,AIME24\na,A,30\n")
+    (tmp_path / "two.csv").write_text(f"{PAPER}method,label,AIME24,AMC\na,A,30,41\n")
+    one, two = (printed_row(tmp_path / name, method="a") for name in ("one.csv", "two.csv"))
+    assert (one.average, one.averaged, two.average, two.averaged) == (30, False, 35.5, True)

@@ -298,12 +298,16 @@ def laptop_commands() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training, studies and measurements with --dry-run; what only reads as it is. The study and the claims that two
-    pages write first are there."""
+    """Training, studies and measurements with --dry-run; what only reads as it is. The study, the claims and the scale
+    that pages write first are there."""
     monkeypatch.chdir(tmp_path)
-    for page, name in (("studies.md", "mine"), ("statistics.md", "claims")):
-        example = (ROOT / "docs" / page).read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
-        write(tmp_path / "own" / "experiments" / f"{name}.yaml", example)
+    written = (
+        *(("studies.md", "# Writing a study", "experiments/mine"), ("statistics.md", "# ", "experiments/claims")),
+        ("studies.md", "## A scale of your own", "scale/desk"),
+    )
+    for page, heading, name in written:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(heading)[2]
+        write(tmp_path / "own" / f"{name}.yaml", text.partition("```yaml\n")[2].partition("```")[0])
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
     commands = laptop_commands()
     assert len(commands) > 10

@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,6 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, parse_study, printed, scale_studies
-from tests.integration.commands import tepo
 from tests.unit.training.small import write
 
 LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
@@ -71,11 +69,9 @@ def test_the_file_of_the_documents_is_a_scale(tmp_path: Path, monkeypatch: pytes
     write(tmp_path / "scale/desk.yaml", text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEPO_PATH", ".")
-    said = tepo("train", "scale=desk", "--dry-run").stdout
-    assert "scale desk\n" in said
-    assert re.search(r"\nsteps +12, each 32 prompts x 8 samples", said)
-    assert "A sixth of the laptop scale, to try things out" in tepo("list").stdout
-    assert "8 runs, 8 to do" in tepo("ablate", "table1", "--scale", "desk", "--dry-run").stderr
+    config = compose(["scale=desk"])
+    assert (config.train.steps, config.train.prompts_per_step, config.train.epochs) == (12, 32, 2)
+    assert len(make_plan(load_study("table1"), "desk", store=tmp_path)) == 8
     write(tmp_path / "scale/desk.yaml", text.partition("\n")[2])
     with pytest.raises(UserError, match="keys below `scale`") as caught:
         compose(["scale=desk"])

@@ -298,7 +298,7 @@ def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> No
         "down": "refuted", "up": "refuted", "far": "refuted",
     }  # fmt: skip
     (note,) = (note for note in table.notes if note.startswith("A refuted claim"))
-    assert "(Table 1, Qwen2.5-7B): TEPO +1.74, GPG +1.06" in note
+    assert "`tepo table gains`" in note
     assert headline(table) == "Of 5 registered claims 5 are refuted"
 
 

@@ -340,8 +340,8 @@ def _numbered(name: str, number: int, of: int) -> str:
 def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, against: str = "steps") -> Chart:
     """One of the papers' figures, of `experiments/figures.yaml`. against: one of `curves.AXES`. Raises UserError naming
     the rows that were not run, and where the runs hold none of its metrics."""
-    labels = next(figure.rows for figure in study.figures if figure.name == name)
-    chosen = [unit for unit in units if unit.row.label in labels]
+    figure = next(figure for figure in study.figures if figure.name == name)
+    chosen = [unit for unit in units if unit.row.label in figure.rows]
     missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
     if missing:
         raise UserError(
@@ -349,11 +349,10 @@ def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, ag
             where=f"store {chosen[0].folder.parent}",
             fix=f"tepo ablate figures --scale {scale_of(units)}",
         )
-    figure, looks = paper_figures.FIGURES[name], looks_of(chosen)
-    steps = run_steps(chosen, facts)
-    panels = figure.panels_of(steps)
+    looks, steps, title = looks_of(chosen), run_steps(chosen, facts), figure.of or figure.name
+    panels = paper_figures.panels_of(title, figure.curves, figure.best, steps)
     frame = curves.curve_frame(steps, panels, against)
     if frame.empty:
         fix = "train the figure's runs with this version"
-        raise UserError(f"no run holds what {against!r} counts", where=figure.title, fix=fix)
+        raise UserError(f"no run holds what {against!r} counts", where=title, fix=fix)
     return curves.training_curves(frame, looks, panels, against)

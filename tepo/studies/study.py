@@ -117,8 +117,14 @@ def _read(path: Path, _changed: int) -> ScaleStudies:
 class Figure:
     """One figure of the paper."""
 
-    name: str = option(REQUIRED, "the paper's number")
+    name: str = option(REQUIRED, "what it is asked for by")
     rows: tuple[str, ...] = option(REQUIRED, "labels of the rows it shows")
+    of: str = option("", "the paper and its number for it")
+    says: str = option("", "what the paper reads off it")
+    curves: tuple[str, ...] = option((), "reward, entropy, clip_ratio, gradient_norm, response_length, step_time")
+    best: int | None = option(
+        None, "in place of curves the best reward of k samples: 0 the largest k, 1 the next", low=0
+    )
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@ import pandas as pd
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.reporting.charts.curves import curve_frame, training_curves
-from tepo.reporting.charts.paper_figures import FIGURES
+from tepo.reporting.charts.curves import Panel, curve_frame, training_curves
+from tepo.reporting.charts.paper_figures import panels_of
 from tepo.reporting.charts.style import Looks, specification
+from tepo.studies.study import load_study
 from tests.unit.reporting.charts.drawing import marks, said
 
 LOOKS: Looks = {"GRPO/DAPO": ("grpo_dapo", None), "TEPO": ("tepo", None)}
@@ -20,6 +21,11 @@ def steps(*metrics: str) -> pd.DataFrame:
     )
 
 
+def panels(name: str, *metrics: str) -> tuple[Panel, ...]:
+    figure = next(figure for figure in load_study("figures").figures if figure.name == name)
+    return panels_of(figure.of, figure.curves, figure.best, steps(*metrics))
+
+
 @pytest.mark.parametrize(
     ("name", "metrics", "title", "last"),
     [
@@ -30,8 +36,8 @@ def steps(*metrics: str) -> pd.DataFrame:
     ],
 )
 def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str, last: float) -> None:
-    panels = FIGURES[name].panels_of(steps(*metrics))
-    chart = training_curves(curve_frame(steps(*metrics), panels), LOOKS, panels)
+    drawn = panels(name, *metrics)
+    chart = training_curves(curve_frame(steps(*metrics), drawn), LOOKS, drawn)
     assert [panel["title"] for panel in specification(chart)["concat"]] == [title]
     assert {said(line[-1])["method"]: str(last) in said(line[-1]).values() for line in marks(chart, "line", 0)} == {
         **dict.fromkeys(LOOKS, True)
@@ -49,4 +55,4 @@ def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str, l
 )
 def test_what_is_missing_is_named(name: str, metrics: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        FIGURES[name].panels_of(steps(*metrics))
+        panels(name, *metrics)

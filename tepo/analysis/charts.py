@@ -265,7 +265,7 @@ def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
             where = first.title if first.registered else place
             seeds = ", the mean of the seeds and each by itself" if several else ""
             caption = ": ".join(filter(None, (f"Reward in training{seeds}", where)))
-            return NamedChart("opening-curves", "curves", caption, chart)
+            return NamedChart("opening-curves", "curves", caption, chart, curves.ends(frame, panels))
     return None
 
 

@@ -127,7 +127,8 @@ def build_page(content: PageContent) -> str:
         head=content.head,
         finding=content.finding,
         terms=content.terms,
-        pictures=[_chart(picture) | {"drawn": _drawn(picture)} for picture in pictures],
+        # curves are large as SVG, and have a table for those who run no scripts
+        pictures=[_chart(one) | ({} if one.kind == "curves" else {"drawn": _drawn(one)}) for one in pictures],
         charted=bool(charts or pictures),
         methods=content.methods[:_METHODS],
         further=max(0, len(content.methods) - _METHODS),

@@ -212,6 +212,7 @@ def test_curves_say_what_the_reward_is_and_have_their_ends_without_scripts(share
         (chart,) = [chart for study in content.studies for chart in study.charts if chart.kind == "curves"]
         assert chart.ends.to_dict("list") == {"Method": ["GRPO/DAPO", "Half"], f"Reward, {unit}": ["25", "25"]}
         assert unit in str(specification(content.pictures[1].chart))
+        assert content.pictures[1].ends.equals(chart.ends)
 
 
 def test_a_shipped_method_that_ones_study_changes_is_ones_own(shared: Path) -> None:

@@ -114,7 +114,7 @@ def submission(path: Path) -> Study:
             raise UserError(f"the method lies outside of {root}: {own_file}", where=here, fix="put it into the folder")
         if functions := load_row(row.objective).functions:
             what = f"the method has functions in Python, which are not executed: {', '.join(functions)}"
-            raise UserError(what, where=here, fix="write it as a formula; docs/language.md")
+            raise UserError(what, where=here, fix="write it as a formula")
     return study
 
 

@@ -285,7 +285,7 @@ def own_rows(planned: Planned) -> dict[str, str]:
     for study, units in planned:
         if study.registered:
             continue
-        is_own = not paths.is_shipped(study.name, "experiments", "ablations")
+        is_own = not paths.is_shipped(study.name, *paths.STUDIES)
         for unit in units:
             words = unit.row.words(scale_of(units), unit.model) if is_own else ()
             if unit.row.objective in written or any(word.startswith("objective.") for word in words):

@@ -154,10 +154,11 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
         )
     by_holm = [outcome for outcome in judged if not outcome.claim.in_order]
     questions = [outcome.answer.question for outcome in by_holm if outcome.answer]
-    if len({outcome.claim.family for outcome in by_holm}) > 1 and len(questions) == len(by_holm):
+    if questions and len({outcome.claim.family for outcome in by_holm}) > 1:
         text = outcomes_text(Counter(str(answer.verdict) for answer in answers(questions)))
-        which = "all" if len(by_holm) == len(judged) else "the other"
-        notes.append(f"With Holm's procedure over {which} {len(by_holm)} at once, {text}.")
+        which = f"all {len(questions)}" if len(by_holm) == len(judged) else f"the other {len(questions)}"
+        which = which if len(questions) == len(by_holm) else f"the {len(questions)} that are measured,"
+        notes.append(f"With Holm's procedure over {which} at once, {text}.")
     notes.append(
         "A refuted claim can still have the right sign: smaller effects remain possible, as far as the interval goes. "
         "`tepo table gains` has the gains that papers print."

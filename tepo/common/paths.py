@@ -15,15 +15,16 @@ GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the 
 _SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
 PYTHON = ("functions", "rewards")
 PROTOCOLS = "evals/protocols"
-PAPERS = "experiments/papers"  # a folder a table: study.yaml, and the figures as printed
-STUDIES = ("experiments", "ablations", PAPERS)
+EXPERIMENTS, ABLATIONS = "experiments", "ablations"
+PAPERS = f"{EXPERIMENTS}/papers"  # a folder a table: study.yaml, and the figures as printed
+STUDIES = (EXPERIMENTS, ABLATIONS, PAPERS)
 KINDS = (*STUDIES, "evals", PROTOCOLS, "records", *GROUPS, *PYTHON)
 _WORDS = {
     "evals": "benchmark",
     "functions": "file of functions",
     "rewards": "file of a reward",
-    "experiments": "experiment",
-    "ablations": "ablation",
+    EXPERIMENTS: "experiment",
+    ABLATIONS: "ablation",
     PAPERS: "paper",
 }
 
@@ -79,7 +80,7 @@ def names(kind: str) -> list[str]:
 def is_shipped(name: str, *kinds: str) -> bool:
     """Tell whether a name stands for a file that came with the package, in one of these kinds."""
     places = ((kind, files(kind).get(name.replace("-", "_"))) for kind in kinds)
-    return any(path is not None and path.parent == shipped(kind) for kind, path in places)
+    return any(path is not None and path.is_relative_to(shipped(kind)) for kind, path in places)
 
 
 def find(kind: str, name: str) -> Path:

@@ -147,10 +147,9 @@ class Builder:
     def _no_function(self, name: str) -> tuple[str, str]:
         """What is wrong with a function that there is not, and what to do: another, or one in Python."""
         error = unknown_name("function", name, self.functions)
-        known = error.fix if "valid:" in error.fix else f"{error.fix} valid: {', '.join(sorted(self.functions))}"
         above = '@function(takes="any", gives="same")  # from tepo.objectives'
         own = f"or your own, objective.functions=FILE.py:\n    {above}\n    def {name}(layout, x): …"
-        return error.what, f"{known};\n  {own}"
+        return error.what, f"{error.fix} {own}"
 
     def _parts(self, trees: list[ast.expr], line: Place) -> tuple[tuple[Node, ...], list[Place]]:
         """Nodes, and where they are written here: one that means the same may stand elsewhere too."""

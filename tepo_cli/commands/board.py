@@ -38,7 +38,7 @@ def board(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="experiments/NAME.yaml in somebody's folder.")],
+    file: Annotated[Path, typer.Argument(help="The study in somebody's folder, with his formulas and records.")],
     runs: Annotated[int, typer.Option(help="How many recorded runs are run anew.", min=1)] = 2,
     draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
     jobs: Jobs = 1,

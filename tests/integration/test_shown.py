@@ -102,9 +102,7 @@ def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> N
     assert "objective.beta=1" in rows
     said = re.sub("<[^>]+>", "", text[text.index('id="methods"') :])
     assert "&#x003B2;&#x0003D;1" in said, "beta, among the constants"
-    stored = [read_table(run / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
-    count = sum(len(problems.unique()) for problems in stored)
-    assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text
+    assert "with all stored responses to it.</p>" in text, "none is left out"
     assert f"<li>tepo {__version__}" in text[text.index('<footer id="provenance"') :]
 
 

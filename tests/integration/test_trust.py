@@ -42,6 +42,7 @@ READING = (  # every command that reads a store or a study and executes nothing 
     "report strange --out page.html --results page.md",
     "plan strange --difference 2",
     "records show strange",
+    "board",
     "records write strange --out written",
     "ablate strange --dry-run",
     "reproduce strange --dry-run",

@@ -77,9 +77,9 @@ def test_the_command_line_names_a_file(own: Path, monkeypatch: pytest.MonkeyPatc
         ids.add(run_id(config))
         assert list(config.objective["functions"].values()) == [CODE]
     assert ids == {run_id(compose(["objective=erf"]))}
-    with pytest.raises(UserError, match="unknown function 'erf'") as caught:
-        compose(["objective=grpo_dapo", "objective.J=A*erf(w)"])
-    assert all(word in caught.value.fix for word in (" tanh, ", "objective.functions=FILE.py", "def erf(layout, x)"))
+    with pytest.raises(UserError, match="unknown function 'hurdle'") as caught:
+        compose(["objective=grpo_dapo", "objective.J=A*hurdle(w)"])
+    assert all(word in caught.value.fix for word in (" tanh, ", "objective.functions=FILE.py", "def hurdle(layout, x)"))
 
 
 def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,10 +277,14 @@ def parse_study(path: Path) -> Study:
 
 
 def _placed(reference: Any, folder: Path) -> Any:
-    """A reference whose table no longer depends on the folder of the study."""
+    """A reference with the place of its table: in the folder of the study, or of a paper that ships
+    (`papers/tepo/table1.csv`)."""
     if not isinstance(reference, dict) or "table" not in reference:
         return reference
-    return {**reference, "table": str(folder / str(reference["table"]))}
+    table = str(reference["table"])
+    shipped = paths.shipped(paths.EXPERIMENTS) / table
+    own = folder / table
+    return {**reference, "table": str(shipped if shipped.is_file() and not own.is_file() else own)}
 
 
 def _check_rows(study: Study, at: Location) -> None:

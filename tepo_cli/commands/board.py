@@ -57,6 +57,7 @@ def check(
 
     from tepo.analysis.board import FEWEST, Tried, averages, caught, predicted, submission
     from tepo.common.errors import RunFailed, UserError
+    from tepo.common.text import counted
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.progress import say
     from tepo.store.records import check_content
@@ -103,7 +104,7 @@ def check(
     recorded = min(map(len, spread.values()))
     deviation = max((sum((x - sum(v) / len(v)) ** 2 for x in v) / (len(v) - 1)) ** 0.5 for v in spread.values())
     alarms, *chances = (f"{100 * caught(recorded, len(units), off, deviation):.0f}%" for off in (0, *_OFF))
-    too_high = ", ".join(f"{chance} at {off} points" for chance, off in zip(chances, _OFF, strict=True))
+    too_high = ", ".join(f"{chance} at {counted(off, 'point')}" for chance, off in zip(chances, _OFF, strict=True))
     say_wrapped(f"Right records fail this check in {alarms} of cases; those that are too high fail it in {too_high}.")
     if off := sum(not one.fits for one in tried):
         raise RunFailed(f"{off} of {len(tried)} runs lie outside of what the records say", where=str(store))

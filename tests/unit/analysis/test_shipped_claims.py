@@ -27,7 +27,7 @@ VERDICTS = {
 }  # fmt: skip
 # p of "A is at least 2 points above B", Student's t of 8 seeds, Holm over 15: from an audit with other code
 AUDIT = {"kl_cov": 0.002, "tuned_kl_cov": 0.002, "tuned_gspo": 0.002, "tuned_tepo": 0.044, "tuned_clip_cov": 0.044}
-TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check)"
+TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check, pass_at_k_keeps)"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
 
 
 def test_the_verdict_of_each(judged: dict[str, ClaimOutcome]) -> None:
-    assert {name: str(one.verdict) for name, one in judged.items() if one.verdict} == VERDICTS
+    assert {name: str(one.verdict) for name, one in judged.items() if name in VERDICTS} == VERDICTS
 
 
 def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) -> None:

@@ -268,7 +268,8 @@ def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: str, message: str, own: Path) -> None:
-    text = STUDY.format(row=f", reference: {reference}").replace("baseline:", "reference: {table: table1}\nbaseline:")
+    shared = "reference: {table: papers/tepo/table1.csv}"
+    text = STUDY.format(row=f", reference: {reference}").replace("baseline:", f"{shared}\nbaseline:")
     (own / "mine.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
         load_study("mine")

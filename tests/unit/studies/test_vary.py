@@ -81,6 +81,9 @@ def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
     assert mine.rows_at("laptop")[0].name == "a, engine.kind=torch, sampler.kind=torch"
 
 
+TEPO = "{table: papers/tepo/table1.csv, method: tepo, model: Qwen2.5-7B}"
+
+
 @pytest.mark.parametrize(
     ("row", "text", "scale", "what", "line"),
     [
@@ -95,7 +98,7 @@ def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
         *((row, EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4) for row in (
             ", overrides: [train.epochs=1]", ", laptop: [train.epochs=1]", ", by_model: {laptop: [train.epochs=1]}")),
         ("", EPOCHS, ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
-        (", reference: {table: table1, method: tepo}", EPOCHS, "", "the paper printed no sweep", 4),
+        (f", reference: {TEPO}", EPOCHS, "", "the paper printed no sweep", 4),
         ("", EPOCHS, ", vary: {train.steps: []}", "names no values", 8),
         ('}\n  - {label: "a, x=1", objective: gspo', X, "", "labelled alike", 7),
         ("", CLIP, ", drawn: clib", "unknown axis of `vary:` 'clib'", 12),

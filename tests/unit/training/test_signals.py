@@ -112,4 +112,4 @@ def test_sigterm_after_the_death_of_another_rank_is_no_request(monkeypatch: pyte
 def test_a_run_in_a_thread_hears_nothing(tmp_path: Path) -> None:
     """As in a notebook's worker thread, where Python cannot listen to signals."""
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(train, small(tmp_path, "train.steps=1")).result().is_dir()
+        assert thread.submit(train, Run(small(tmp_path, "train.steps=1"))).result().is_dir()

@@ -56,7 +56,7 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     assert "4 runs of 2 rows" in page
     assert "<figcaption>Training curves<" in page
     assert 'id="tokens"' not in page
-    assert "Provenance" in page
+    assert 'id="provenance"' in page
     assert "GSPO" in (user / "results.md").read_text()
     assert not (user / "nothing").exists()
     assert "no store there" in called(user, "table", "mine", "--store", "nothing", code=2)

@@ -172,7 +172,7 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     runs = (
         counted(len(units), "run")
         if measured_count == len(units)
-        else f"{measured_count} of {counted(len(units), 'run')} measured"
+        else f"{measured_count:,} of {counted(len(units), 'run')} measured"
     )
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 

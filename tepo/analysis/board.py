@@ -143,9 +143,13 @@ def averages(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, int], float
 def predicted(recorded: Sequence[float], tries: int) -> tuple[float, float]:
     """Ends of the interval that holds each of `tries` further runs at once in 95% of cases, if they are of the kind of
     the recorded ones: Student's t at 5% / tries, times SD √(1 + 1/n)."""
-    n = len(recorded)
-    reach = float(stdtrit(n - 1, 1 - (1 - LEVEL) / (2 * tries))) * float(np.std(recorded, ddof=1)) * (1 + 1 / n) ** 0.5
-    return float(np.mean(recorded)) - reach, float(np.mean(recorded)) + reach
+    mean, reach = float(np.mean(recorded)), _reach(len(recorded), tries) * float(np.std(recorded, ddof=1))
+    return mean - reach, mean + reach
+
+
+def _reach(recorded: int, tries: int) -> float:
+    """Half of that interval in standard deviations."""
+    return float(stdtrit(recorded - 1, 1 - (1 - LEVEL) / (2 * tries))) * (1 + 1 / recorded) ** 0.5
 
 
 def caught(recorded: int, tries: int, lower: float, spread: float) -> float:
@@ -154,6 +158,7 @@ def caught(recorded: int, tries: int, lower: float, spread: float) -> float:
     same."""
     draws = np.random.default_rng(0).normal(0, spread, (DRAWS, recorded + tries))
     old, new = draws[:, :recorded], draws[:, recorded:] - lower
-    reach = float(stdtrit(recorded - 1, 1 - (1 - LEVEL) / (2 * tries))) * (1 + 1 / recorded) ** 0.5
-    off = np.abs(new - old.mean(axis=1, keepdims=True)) > reach * old.std(axis=1, ddof=1, keepdims=True)
+    off = np.abs(new - old.mean(axis=1, keepdims=True)) > _reach(recorded, tries) * old.std(
+        axis=1, ddof=1, keepdims=True
+    )
     return float(off.any(axis=1).mean())

@@ -18,6 +18,8 @@ from tepo.evaluation.settings import Report, Settings, asked_by, silent
 from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, served_sampler, trainers_sampler
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.findings import SECONDS, find
+from tepo.problems.grader import Grader
 from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
 from tepo.sampling.served import ServedModel, ServedSampler
@@ -164,8 +166,6 @@ def evaluate_missing(
     if missing:
         from tepo.evaluation.evaluate import evaluate
         from tepo.evaluation.writer import EvaluationTask
-        from tepo.problems.findings import SECONDS, find
-        from tepo.problems.grader import Grader
 
         with ExitStack() as stack:
             graders = {

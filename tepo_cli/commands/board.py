@@ -73,8 +73,7 @@ def check(
     if not folder.is_dir():
         raise UserError("the method has no records", where=str(folder), fix=f"tepo records write {file.stem}")
     check_content(folder)
-    store = Path(tempfile.mkdtemp(prefix="tepo-board-"))
-    planned, records = plan_studies([study], USUAL, store=store), Records.found([folder])
+    planned, records = plan_studies([study], USUAL, store=Path("runs")), Records.found([folder])
     chosen, _ = drawn(planned, runs, seed, records)
     held = [
         replace(unit, recorded=True)
@@ -88,6 +87,7 @@ def check(
     if few or not units:
         what = f"{', '.join(few) or 'no row'}: fewer than {FEWEST} runs of today's protocol are on record"
         raise UserError(what, where=str(folder), fix=f"tepo ablate {file.stem}, then tepo records write {file.stem}")
+    store = Path(tempfile.mkdtemp(prefix="tepo-board-"))
     say(f"drawn with --draw {seed}, run in {store}: {', '.join(unit.title for unit in units)}")
     again = [anew(unit, store) for unit in units]
     run_units(again, Slots(jobs=jobs))

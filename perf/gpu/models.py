@@ -21,6 +21,7 @@ from tepo.config.run_config import (
     TrackingConfig,
     TrainConfig,
 )
+from tepo.formula.row import load_row
 from tepo.policy.model.model_location import resolve
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.model.shapes import Shape
@@ -84,7 +85,7 @@ def run_config(case: Case) -> RunConfig:
     data = DataConfig("random", "none")
     engine = EngineConfig(micro_batch_tokens=case.micro, optimizer=case.optimizer, offload=case.offload)
     rest = (data, SamplerConfig(), engine, train, GraderConfig(), TrackingConfig())
-    return RunConfig(0, "perf", {"name": "tepo"}, model, *rest)
+    return RunConfig(0, "perf", load_row("tepo").formula.mapping, model, *rest)
 
 
 def rollout_of(case: Case, vocabulary: int, device: str) -> FlatRollout:

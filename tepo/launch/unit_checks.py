@@ -119,10 +119,10 @@ def _check_cpu(run: Run) -> None:
     if run.config.engine.device == "cuda":
         raise UserError("no GPU for the run", where="engine.device=cuda", fix="--gpus 1 where there is one")
     try:
-        filled, _ = fill(run, Gpus())
+        _ = run.shape
     except UserError:
         return
-    parts = memory(filled)
+    parts = memory(fill(run, Gpus())[0])
     needed = parts.weights + parts.gradients + parts.optimiser
     host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if needed > host:

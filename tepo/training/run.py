@@ -60,7 +60,8 @@ class Run:
     @cached_property
     def shape(self) -> Shape:
         """The sizes of its model. Raises UserError for a model that is neither known nor on this machine."""
-        return self.sizes or (self.asked.shape if self.asked else shape_of(self.config.model.path))
+        model = self.config.model
+        return self.sizes or (self.asked.shape if self.asked else shape_of(model.path, model.revision))
 
     @cached_property
     def sampler(self) -> SamplerBackend:

@@ -121,16 +121,17 @@ def positions_of(path: str) -> int | None:
     return positions if isinstance(positions, int) else None
 
 
-def shape_of(path: str) -> Shape:
-    """The shape of a known model, or of one whose configuration is on this machine. Raises UserError otherwise."""
+def shape_of(path: str, revision: str | None = None) -> Shape:
+    """The shape of a known model, or of one whose configuration is on this machine, a hub's at this revision. Raises
+    UserError otherwise."""
     if path in KNOWN:
         return KNOWN[path]
     from transformers import AutoConfig
 
     try:
         # a plan executes no code that comes with a model, and asks no network
-        source, code = resolve(path), {"trust_remote_code": False}
-        return Shape.of_config(AutoConfig.from_pretrained(source, local_files_only=True, **code))
+        options = {"revision": revision, "trust_remote_code": False, "local_files_only": True}
+        return Shape.of_config(AutoConfig.from_pretrained(resolve(path), **options))
     except (OSError, ValueError, AttributeError) as error:
         fix = "download its config.json first, or plan with one of: " + ", ".join(KNOWN)
         raise UserError("the model's shape is not known here", where=path, fix=fix) from error

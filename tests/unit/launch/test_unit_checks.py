@@ -67,6 +67,12 @@ def test_golds_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert error.where.startswith("row 'GRPO/DAPO'")
 
 
+def test_nothing_is_counted_of_a_model_whose_shape_is_not_known(tmp_path: Path) -> None:
+    """The memory and the disk that it takes come out when it loads."""
+    words = ("model.path=nobody/nothing", f"model.revision={'0' * 40}")
+    check_study(units(tmp_path, *words), 1, 0, None)
+
+
 def test_a_server_that_does_not_answer_ends_with_1(tmp_path: Path) -> None:
     words = ("sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
     with trust.caller():

@@ -22,7 +22,7 @@ from tepo.sampling.sampler import Response, SamplingParams
 from tepo.training import setup
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.tiny import logprobs
+from tests.support.models import logprobs
 
 FIRST = (None, "\\boxed{", "1", "5")
 GROUPS = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8", "train.max_rounds=4")

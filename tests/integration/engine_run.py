@@ -21,8 +21,8 @@ from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.packing import pack
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
-from tests.integration.tiny import prompts, tiny_model
-from tests.unit.training.checkpoints.write_files import write_files
+from tests.support.models import engine_model, prompts
+from tests.support.runs import write_files
 
 GROUPS = 4  # of two responses each, given to the ranks in turn
 
@@ -53,7 +53,7 @@ def train(options: dict, out: Path) -> None:
         [f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"]
     )
     config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
-    model = tiny_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
+    model = engine_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
     size = sum(value.numel() for value in model.parameters())
     if options.get("checkpointing"):
         model.train()

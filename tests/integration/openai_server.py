@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tepo.common import interpreter
-from tests.integration.commands import free_port
+from tests.support.commands import free_port
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tepo.problems.prompt_format import render_prompt
-from tests.unit.sampling.tiny import tiny_model
-from tests.unit.training.small import write
+from tests.support.models import tiny_model
+from tests.support.runs import write
 
 TURN = ("<|im_start|>", "<|im_end|>")
 CHAT = (

@@ -34,7 +34,7 @@ from tepo.training.checkpoints import model_files, saver
 from tepo.training.distributed import process_group
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend
-from tests.unit.training.checkpoints.write_files import write_files
+from tests.support.runs import write_files
 
 
 def own_bytes() -> int:

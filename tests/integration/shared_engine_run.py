@@ -16,7 +16,7 @@ import torch
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tepo.training.distributed import process_group
-from tests.integration.tiny import EOS, nearby, prompts, save, tiny_model
+from tests.support.models import EOS, engine_model, nearby, prompts, save
 
 LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
 SHARED = Path("/dev/shm")
@@ -67,7 +67,7 @@ def score(sampler: VllmSampler, drawn: Drawn, rank: int) -> Drawn:
 
 def main(out: Path, size: int) -> None:
     torch.set_num_threads(1)
-    rank, model = process_group.rank(), tiny_model(0, tied=True)
+    rank, model = process_group.rank(), engine_model(0, tied=True)
     path = save(model, out / f"tiny_{rank}")
     if process_group.world_size() > 1:
         process_group.start(torch.device("cpu"))

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from tepo.common.provenance import sessions
 from tepo.policy.model.load_policy import load_policy
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import program, ranks
+from tests.support.commands import program, ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 

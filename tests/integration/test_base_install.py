@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.training.small import SMALL
+from tests.support.runs import SMALL
 
 OTHERS = ("accelerate", "bitsandbytes", "datasets", "deepspeed", "gguf", "lm_eval", "peft", "sentencepiece", "tiktoken")
 OTHERS += ("tensorboard", "trackio", "trl", "vllm", "wandb")

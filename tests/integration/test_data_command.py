@@ -7,8 +7,8 @@ import yaml
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
-from tests.integration.commands import alone, tepo
 from tests.integration.published import make_sets, write_rows
+from tests.support.commands import alone, tepo
 
 pytestmark = pytest.mark.disaster
 

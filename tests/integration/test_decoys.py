@@ -13,9 +13,9 @@ import torch
 
 from tepo.policy.kernel_check import CHECKS
 from tepo.store.run_folder import RunFolder
-from tests.decoys import executed, lay
-from tests.integration.commands import TIME_LIMIT
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import TIME_LIMIT
+from tests.support.decoys import executed, lay
+from tests.support.runs import SMALL, few_problems, write
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
 ROWS = r"[{label: 'A $\frac{$', objective: grpo_dapo}, {label: B, objective: gspo}]"

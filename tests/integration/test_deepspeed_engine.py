@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.training.engine import optimizer_state
-from tests.integration.commands import Started, program, ranks
-from tests.integration.tiny import tiny_model
+from tests.support.commands import Started, program, ranks
+from tests.support.models import engine_model
 
 pytestmark = [pytest.mark.deepspeed, pytest.mark.slow, pytest.mark.disaster]
 
@@ -118,7 +118,7 @@ def agree(one, other, tied=True, tolerance=1e-4, moved_tolerance=1e-4):
     assert one[1].keys() == other[1].keys()
     apart = torch.cat([(one[1][name] - other[1][name]).flatten() for name in one[1]])
     assert apart.norm() < tolerance * torch.cat([value.flatten() for value in other[1].values()]).norm()
-    start = tiny_model(0, tied=tied).state_dict()
+    start = engine_model(0, tied=tied).state_dict()
     moved = torch.cat([(other[1][name] - start[name]).flatten() for name in other[1]])
     assert (
         apart.norm() < 10 * tolerance * moved.norm()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import ranks, tepo, until
-from tests.unit.training.small import SMALL, small
+from tests.support.commands import ranks, tepo, until
+from tests.support.runs import SMALL, small
 
 STEPS = 40
 LONG = (f"train.steps={STEPS}",)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tepo.policy.model.model_location import resolve
-from tests.integration.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
+from tests.support.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.unit.problems.chats import FAMILIES, byte_tokenizer, save_without_weights
 
 LAPTOP = ("--model", "package:laptop", "--quiet")

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer, GenerationConfig
 
-from tests.integration.commands import OwnSignal, started, tepo
 from tests.integration.openai_server import openai_server
 from tests.integration.own_model import CHAT, save_family, save_words
+from tests.support.commands import OwnSignal, started, tepo
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 KEY = "secret-0123456789abcdef"

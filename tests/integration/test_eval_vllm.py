@@ -10,10 +10,10 @@ from tepo.store.run_folder import final_model
 from tepo.store.run_id import base_id
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.decoys import executed, lay
-from tests.integration.commands import python, started, tepo, until
-from tests.processes import children, runs, words_of
-from tests.unit.training.small import small, write
+from tests.support.commands import python, started, tepo, until
+from tests.support.decoys import executed, lay
+from tests.support.processes import children, runs, words_of
+from tests.support.runs import small, write
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 GREEDY = (

@@ -9,7 +9,7 @@ from tepo.objectives import load_objective, names
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import small
+from tests.support.runs import small
 
 
 @pytest.mark.disaster

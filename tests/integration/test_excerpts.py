@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems, write
 from tests.unit.reporting.pages import unpacked
-from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tepo.common.errors import UserError
 from tepo.common.files import replace_folder, write_atomic
 from tests.failing_calls.supervisor import KILL, Call, supervised, unavailable
-from tests.integration.commands import program
+from tests.support.commands import program
 
 _REASON = unavailable()
 pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)

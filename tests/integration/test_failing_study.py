@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import alone, started, tepo, until
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import alone, started, tepo, until
+from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ import yaml
 from tepo.policy.model.model_location import resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
-from tests.integration.commands import alone
-from tests.unit.training.small import SMALL, write
+from tests.support.commands import alone
+from tests.support.runs import SMALL, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tables.md").read_text()

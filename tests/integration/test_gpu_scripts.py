@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perf.gpu.__main__ import NEVER, PARTS, RESULTS, USUAL, stored, table
-from tests.integration.commands import program, python
+from tests.support.commands import program, python
 
 ROOT = Path(__file__).parents[2]
 ENGINES = {"vllm", "vllm_head"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.options import FALLBACKS
-from tests.processes import read
+from tests.support.processes import read
 from tests.unit.grader.hostile_answers import GOLDS, HOSTILE, beside_golds
 
 T = TypeVar("T")

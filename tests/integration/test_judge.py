@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tepo.common.paths import PACKAGE
-from tests.integration.commands import tepo
 from tests.integration.openai_server import openai_server
 from tests.integration.own_model import make_tokenizer, save_taught
-from tests.unit.training.small import SMALL, lasting
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, lasting
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 EXAMPLE = PACKAGE.parent / "examples" / "llm_judge"

@@ -6,8 +6,8 @@ import pytest
 
 from tepo.common import provenance
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import OwnSignal, Started, started
-from tests.unit.training.small import SMALL, assert_same_run, small
+from tests.support.commands import OwnSignal, Started, started
+from tests.support.runs import SMALL, assert_same_run, small
 
 pytestmark = pytest.mark.disaster
 

@@ -17,8 +17,8 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
-from tests.integration.commands import OwnSignal, Started
-from tests.unit.evaluation.stand_in import LastBox
+from tests.support.commands import OwnSignal, Started
+from tests.support.samplers import LastBox
 
 pytestmark = pytest.mark.disaster
 

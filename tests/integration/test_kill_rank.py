@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.liveness import SILENT
-from tests.integration.commands import Started, free_port, program, ranks, started, tepo, until
-from tests.processes import runs
-from tests.unit.training.small import SMALL, assert_same_run, small, write
+from tests.support.commands import Started, free_port, program, ranks, started, tepo, until
+from tests.support.processes import runs
+from tests.support.runs import SMALL, assert_same_run, small, write
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 

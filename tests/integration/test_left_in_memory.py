@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tepo.training.run import Run
-from tests.integration.commands import program
-from tests.unit.training.small import SMALL
+from tests.support.commands import program
+from tests.support.runs import SMALL
 
 pytestmark = pytest.mark.disaster
 FEW = 2000  # numbers: the smallest matrix of the base has more

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import Started, _run_module, tepo
-from tests.unit.training.small import SMALL
+from tests.support.commands import Started, _run_module, tepo
+from tests.support.runs import SMALL
 
 pytestmark = pytest.mark.disaster
 

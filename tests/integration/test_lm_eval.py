@@ -9,10 +9,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tepo.common.errors import UserError
 from tepo.integrations.lm_eval import main, problems, write_tasks
 from tepo.problems.benchmarks import PAPER, load_benchmark
-from tests.integration.commands import python, tepo
 from tests.integration.own_model import save_tiny
+from tests.support.commands import python, tepo
+from tests.support.runs import write
 from tests.unit.problems.chats import FAMILIES, save_without_weights
-from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
 ROWS = [

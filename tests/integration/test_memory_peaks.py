@@ -7,7 +7,7 @@ from tepo.config.compose import compose
 from tepo.policy.model.shapes import Shape
 from tepo.training.resources.memory import Gpus, memory
 from tepo.training.run import Run
-from tests.integration.commands import program, ranks
+from tests.support.commands import program, ranks
 
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 DEEP, WIDE, MANY_WORDS = (

@@ -10,8 +10,8 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.commands import tepo
-from tests.unit.training.small import interrupted, small
+from tests.support.commands import tepo
+from tests.support.runs import interrupted, small
 
 REFUSED = "error: the weights are not those of config.json: half a download"
 NORM = "model.norm.weight"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
 from tests.unit.objectives.own_examples import COMMANDS, examples, follow
 
 pytestmark = pytest.mark.disaster

@@ -5,8 +5,8 @@ import pytest
 from tepo.common.paths import PACKAGE
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, assert_same_run, interrupted, lasting, small, weights
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, assert_same_run, interrupted, lasting, small, weights
 
 pytestmark = pytest.mark.disaster
 EXAMPLE = PACKAGE.parent / "examples" / "own_reward"

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from tepo.config.compose import compose
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import ranks
 from tests.integration.planned_layout_run import LOST, digest
-from tests.integration.tiny import save, tiny_model
+from tests.support.commands import ranks
+from tests.support.models import engine_model, save
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
@@ -41,7 +41,7 @@ class Launch:
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All in the same processes: most of the time goes into their imports."""
     folder = tmp_path_factory.mktemp("planned")
-    path = save(tiny_model(0, tied=False), folder / "model")
+    path = save(engine_model(0, tied=False), folder / "model")
     words = {
         name: [*RUN, f"model.path={path}", f"store={folder / name}", *layout]
         for name, layout in (LAYOUTS | {LOST: LAYOUTS["zero 1"]}).items()

@@ -28,8 +28,8 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
 from tepo_cli.main import main
-from tests.integration.commands import alone
-from tests.unit.training.small import few_problems, interrupted, small, write
+from tests.support.commands import alone
+from tests.support.runs import few_problems, interrupted, small, write
 
 pytestmark = pytest.mark.disaster
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.commands import TIME_LIMIT, python, tepo
-from tests.unit.training.small import write
+from tests.support.commands import TIME_LIMIT, python, tepo
+from tests.support.runs import write
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]

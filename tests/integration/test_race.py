@@ -8,8 +8,8 @@ import pytest
 
 from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import sharing, started, until
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import sharing, started, until
+from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = pytest.mark.disaster
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 

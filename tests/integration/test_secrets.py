@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems
 
 pytestmark = pytest.mark.disaster
 

@@ -11,7 +11,7 @@ from tepo.policy.model.shapes import Shape
 from tepo.training.resources.memory import Gpus
 from tepo.training.resources.node import PROCESS, node_memory
 from tepo.training.run import Run
-from tests.integration.commands import ranks
+from tests.support.commands import ranks
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 

@@ -12,11 +12,11 @@ from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import program, ranks
 from tests.integration.runs_in_turn import MEASURED
 from tests.integration.shared_engine_run import MANY, Drawn
-from tests.integration.tiny import logprobs, nearby, tiny_model
-from tests.unit.training.small import SMALL, few_problems
+from tests.support.commands import program, ranks
+from tests.support.models import engine_model, logprobs, nearby
+from tests.support.runs import SMALL, few_problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
@@ -49,7 +49,7 @@ def test_two_ranks_draw_what_one_draws(engines: dict[str, list[dict[str, Drawn]]
 
 def test_a_sync_reaches_every_part_of_the_weights(engines: dict[str, list[dict[str, Drawn]]]) -> None:
     """Each rank handed over all of them; what is sampled and scored afterwards is the new model's."""
-    old = tiny_model(0, tied=True)
+    old = engine_model(0, tied=True)
     new = nearby(old, 1)
     first, second = engines["two"]
     assert tokens(first["synced"]) != tokens(first["sampled"])

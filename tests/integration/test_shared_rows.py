@@ -12,9 +12,9 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.commands import python, tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
-from tests.unit.training.small import SMALL, small, write
+from tests.support.commands import python, tepo
+from tests.support.runs import SMALL, small, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 WORDS = (*SMALL, "train.steps=1", "data.benchmarks=[greedy,drawn]")

@@ -11,8 +11,8 @@ from tepo import __version__
 from tepo.common import provenance
 from tepo.objectives import load_objective
 from tepo.store.samples_file import read_table
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 

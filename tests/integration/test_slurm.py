@@ -18,11 +18,11 @@ from tepo.launch.slurm_job import SlurmJob
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.integration.test_decoys import User
+from tests.support.commands import Started, ranks, started, tepo, until
+from tests.support.runs import SMALL, assert_same_run, few_problems, lasting, small, write
 from tests.unit.objectives.own_examples import follow
-from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small, write
 
 STUDY = """\
 title: rows

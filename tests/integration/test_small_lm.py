@@ -22,9 +22,9 @@ from tepo.policy.model.model_location import base_fingerprint, resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import OwnSignal, alone, ranks, started, tepo
+from tests.support.commands import OwnSignal, alone, ranks, started, tepo
+from tests.support.runs import assert_same_run
 from tests.unit.policy.gguf_files import write_gguf
-from tests.unit.training.small import assert_same_run
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
 NAME = "smollm2-135m"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import Started, started, until
-from tests.unit.training.small import SMALL, few_problems, small
+from tests.support.commands import Started, started, until
+from tests.support.runs import SMALL, few_problems, small
 
 pytestmark = pytest.mark.disaster
 

@@ -11,8 +11,8 @@ import pytest
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.commands import OwnSignal, python, started, tepo
-from tests.unit.training.small import SMALL, assert_same_run, few_problems, small
+from tests.support.commands import OwnSignal, python, started, tepo
+from tests.support.runs import SMALL, assert_same_run, few_problems, small
 
 pytestmark = pytest.mark.disaster
 

@@ -10,8 +10,8 @@ import torch
 from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import Objective, load_objective
-from tests.integration.commands import ranks
 from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
+from tests.support.commands import ranks
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 

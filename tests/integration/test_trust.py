@@ -14,9 +14,9 @@ from tepo.formula.row import load_row
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_id import settings
 from tepo_cli.main import app
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems
 from tests.unit.objectives.own_examples import examples
-from tests.unit.training.small import SMALL, few_problems
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
 TRUST = "model.trust_remote_code=true"

@@ -12,8 +12,8 @@ from tepo.problems.procedural import generator
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.tuning_result import tuned_rows
 from tepo_cli.main import app
-from tests.integration.commands import Started, started, tepo, until
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import Started, started, tepo, until
+from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = pytest.mark.disaster
 

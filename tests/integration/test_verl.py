@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.integration.commands import python
+from tests.support.commands import python
 
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
 

@@ -10,7 +10,7 @@ from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.vllm.response_groups import sample_seed
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
-from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
+from tests.support.models import EOS, engine_model, logprobs, nearby, prompts, save
 from tests.unit.sampling.definition import FILTERS, distribution
 
 pytestmark = pytest.mark.vllm
@@ -20,7 +20,7 @@ LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def start(request, tmp_path_factory):
-    model = tiny_model(0, tied=request.param)
+    model = engine_model(0, tied=request.param)
     sampler = VllmSampler(
         EngineOptions(save(model, tmp_path_factory.mktemp("tiny")), "float32", 256, max_rows=64),
         [EOS],
@@ -171,7 +171,7 @@ def test_bad_requests(engine):
 def test_starts_that_fail_say_why(tmp_path):
     with pytest.raises(UserError, match="no model there"):
         VllmSampler(EngineOptions(str(tmp_path / "nowhere"), "float32", 64), [EOS])
-    path = save(tiny_model(0, tied=True), tmp_path)
+    path = save(engine_model(0, tied=True), tmp_path)
     with pytest.raises(UserError, match="512 positions"):
         VllmSampler(EngineOptions(path, "float32", 513), [EOS])
     with pytest.raises(UserError, match="too little memory"):
@@ -226,7 +226,7 @@ def test_alarm_names_a_wrong_temperature(engine):
 def test_in_bfloat16_the_output_matrix_multiplies_in_float32_also_after_a_sync(tmp_path, tied):
     """Logits that are rounded to bfloat16 differ by steps of a hundredth. A new head arrives, and one that did not is
     seen."""
-    model = tiny_model(0, tied=tied)
+    model = engine_model(0, tied=tied)
     options = EngineOptions(save(model, tmp_path), "bfloat16", 256, max_rows=64)
     sampler = VllmSampler(options, [EOS], memory_fraction=0.06)
     try:

@@ -23,12 +23,12 @@ from tepo.sampling.vllm.http import Connections, ask
 from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import OwnSignal, free_port, program, ranks
 from tests.integration.runs_in_turn import IN_TURN
-from tests.integration.tiny import logprobs
-from tests.processes import descendants, words_of
+from tests.support.commands import OwnSignal, free_port, program, ranks
+from tests.support.models import logprobs
+from tests.support.processes import descendants, words_of
+from tests.support.runs import SMALL, lasting, small, weights
 from tests.unit.sampling.definition import FILTERS, distribution
-from tests.unit.training.small import SMALL, lasting, small, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration import commands
+from tests.support import commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 WIDTH = "96"

@@ -25,9 +25,9 @@ import pandas as pd
 import yaml
 
 from tepo.objectives.check import CHECKS
-from tests.integration.commands import TIME_LIMIT
 from tests.integration.own_model import make_tokenizer, save_taught
-from tests.unit.training.small import write
+from tests.support.commands import TIME_LIMIT
+from tests.support.runs import write
 
 ROOT = Path(__file__).parents[2]
 SMALL = "train.steps=2 train.prompts_per_step=8 train.samples_per_prompt=8 train.mini_batch_prompts=4"

@@ -23,7 +23,7 @@ from tepo.training.loop import update
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tepo.training.update import Updater
-from tests.unit.policy.tiny import VOCABULARY, make_model
+from tests.support.models import VOCABULARY, make_model
 
 SIZE, LIMIT = 4, 9  # responses a group, longest response
 WHOLE = 10**6  # tokens: everything in one micro-batch

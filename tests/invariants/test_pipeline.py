@@ -14,10 +14,10 @@ from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import GapAlarm
 from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
-from tests.integration.commands import ranks as started
 from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
 from tests.invariants.rows import covering, variants
 from tests.invariants.rows import parts as parts_of
+from tests.support.commands import ranks as started
 
 ROWS = variants()
 FEW = covering()

@@ -11,7 +11,7 @@ from tepo.sampling.embedded import torch_sampler
 from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
-from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
+from tests.support.models import KEYS, PROMPTS, TOKENIZER, tiny_model
 
 PARAMS = SamplingParams(n=4, temperature=1.0, max_new_tokens=30)
 

@@ -14,7 +14,7 @@ from perf.ratios import machine
 from tepo.config.compose import compose
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import SMALL, lasting, weights
+from tests.support.runs import SMALL, lasting, weights
 
 FILE = Path(__file__).with_name("runs.json")
 

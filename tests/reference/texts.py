@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tepo.studies.study import load_study, study_names
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
 
 SCALES = ("laptop", "small_lm")  # those with records
 

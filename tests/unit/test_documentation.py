@@ -30,8 +30,8 @@ from tepo.reporting.tables.table import VERDICT, verdict_in
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
+from tests.support.runs import write
 from tests.unit import api_page
-from tests.unit.training.small import write
 
 ROOT = Path(tepo.__file__).parents[1]
 FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")

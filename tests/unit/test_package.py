@@ -11,7 +11,7 @@ import yaml
 import tepo
 from tepo.common.text import counted, install_line
 from tepo.config.run_config import TrackerName
-from tests.integration.commands import python
+from tests.support.commands import python
 
 ROOT = Path(tepo.__file__).parents[1]
 

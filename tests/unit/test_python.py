@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tepo
-from tests.integration.commands import alone, python
+from tests.support.commands import alone, python
 
 HEAVY = ["torch", "pandas", "numpy", "rich", "hydra", "transformers", "yaml"]
 

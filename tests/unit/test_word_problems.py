@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from tepo.policy.model.load_policy import load_policy
-from tests.integration.commands import python
+from tests.support.commands import python
 
 SCRIPT = Path(__file__).parents[2] / "examples/word_problems/make.py"
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\. ")

@@ -19,8 +19,8 @@ from tepo.store.early_stop import Ending
 from tepo.store.facts import thinned
 from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
-from tests.unit.studies.claimed import BASES, facts, is_a, judged, planned, text
-from tests.unit.training.small import write
+from tests.support.claims import BASES, facts, is_a, judged, planned, text
+from tests.support.runs import write
 
 CHANCES = {"up": 0.8, "down": 0.2, "same": 0.5, "far": 0.5, "close": 0.54}
 

@@ -8,7 +8,7 @@ from tepo.reporting.colours import look
 from tepo.reporting.tables import html_table
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, study_names
-from tests.unit.studies.measured import facts_of, finish, table_from_store
+from tests.support.results import facts_of, finish, table_from_store
 
 
 def test_no_two_rows_of_a_study_look_alike() -> None:

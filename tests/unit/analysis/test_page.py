@@ -18,7 +18,7 @@ from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study, parse_study
-from tests.unit.studies.measured import finish, measure, table_from_store
+from tests.support.results import finish, measure, table_from_store
 
 OWN = """
 title: Two steps

@@ -3,7 +3,7 @@ from pathlib import Path
 from tepo.reporting.tables.render import latex_text, markdown_text, render
 from tepo.studies.plan import make_plan
 from tepo.studies.study import parse_study
-from tests.unit.studies.measured import table_from_store
+from tests.support.results import table_from_store
 
 STUDY = """
 title: Rewards

@@ -8,7 +8,7 @@ from tepo.analysis.same_runs import STEPS, same_runs
 from tepo.common.errors import UserError
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import Study, parse_study
-from tests.unit.studies.measured import facts_of, finish, table_from_store
+from tests.support.results import facts_of, finish, table_from_store
 
 STUDY = """
 title: Twins

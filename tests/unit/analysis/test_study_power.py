@@ -12,10 +12,10 @@ from tepo.studies.claims import read_claims, study_of
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.show_power import UNKNOWN, power_line
-from tests.integration.commands import tepo
-from tests.unit.studies.claimed import text
-from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
+from tests.support.claims import text
+from tests.support.commands import tepo
+from tests.support.results import finish
+from tests.support.runs import write
 
 pytestmark = pytest.mark.disaster
 

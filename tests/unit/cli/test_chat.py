@@ -14,9 +14,9 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tepo_cli.conversation import Conversation
 from tepo_cli.main import app
-from tests.integration.commands import Terminal
 from tests.integration.own_model import save_family
-from tests.unit.training.small import small
+from tests.support.commands import Terminal
+from tests.support.runs import small
 
 ALONE = "each question is asked alone"
 

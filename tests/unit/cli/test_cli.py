@@ -17,8 +17,8 @@ from tepo.jobs.selftest import what_failed
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.problems import _rows
 from tepo_cli.main import app
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems, write
 
 
 def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> None:

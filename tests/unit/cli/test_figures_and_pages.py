@@ -9,8 +9,8 @@ from tepo.studies import planned_facts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo_cli.commands.tables import figure, report
-from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
+from tests.support.results import finish
+from tests.support.runs import write
 
 STUDY = """
 title: {title}

@@ -18,10 +18,10 @@ from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
 from tepo_cli.main import app
 from tepo_cli.show_scores import find_target
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
+from tests.support.results import finish
+from tests.support.runs import write
 from tests.unit.store.test_store_check import WORDS
-from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
 
 UNTRAINABLE = {
     "objective.betta=1": "'beta'",

@@ -27,8 +27,8 @@ from tepo_cli.commands.train import train
 from tepo_cli.main import main
 from tepo_cli.show_plan import show_units
 from tepo_cli.study_outputs import show_tables
-from tests.integration.commands import alone, tepo
-from tests.unit.studies.measured import facts_of
+from tests.support.commands import alone, tepo
+from tests.support.results import facts_of
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
 

@@ -10,7 +10,7 @@ import pytest
 import tepo
 from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import alone, python
+from tests.support.commands import alone, python
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "altair", "vl_convert", "sympy", "scipy.stats")
 CODE = """

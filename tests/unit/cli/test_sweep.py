@@ -8,8 +8,8 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.store.run_id import run_id
 from tepo.studies.sweep import axes_of, plan_sweep, values_of
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems, write
+from tests.support.commands import tepo
+from tests.support.runs import SMALL, few_problems, write
 
 
 @pytest.mark.parametrize(

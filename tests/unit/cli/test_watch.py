@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Terminal, alone
+from tests.support.commands import Terminal, alone
 from tests.unit.store.test_live_runs import run
 
 WATCH = ("list", "--watch", "--store")

@@ -15,7 +15,7 @@ from tepo.common.files import commit_folder, exclusive, write_atomic, write_json
 from tepo.launch.forkserver import job_environment, start
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.liveness import Heartbeat
-from tests.integration.commands import python
+from tests.support.commands import python
 
 
 @contextmanager

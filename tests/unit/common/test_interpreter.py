@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.decoys import executed, lay
+from tests.support.decoys import executed, lay
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,8 +9,8 @@ from tepo.objectives import load_objective
 from tepo.store.run_id import run_id
 from tepo.studies.plan import recipe_words
 from tepo.studies.study import load_study
-from tests.integration.commands import tepo
-from tests.unit.training.small import write
+from tests.support.commands import tepo
+from tests.support.runs import write
 
 OBJECTIVE = """about: "Mine: a narrow clip."
 like: grpo_dapo

@@ -25,8 +25,8 @@ from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.integration.own_model import TURN, make_tokenizer, save_family, teach, word_problems
-from tests.unit.sampling.tiny import tiny_model
-from tests.unit.training.small import small
+from tests.support.models import tiny_model
+from tests.support.runs import small
 
 ROOT = Path(__file__).parents[3]
 

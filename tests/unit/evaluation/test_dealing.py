@@ -14,7 +14,7 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.sampling.sampler import Response, SamplingParams
 from tepo.store.evaluation_result import Result
 from tepo.store.samples_file import read_parts
-from tests.unit.evaluation.stand_in import Crowd, CrowdQueue, Dice, LastBox, Letters, ones
+from tests.support.samplers import Crowd, CrowdQueue, Dice, LastBox, Letters, ones
 
 BENCHMARKS = [
     replace(ones(30, 4), name="some"),

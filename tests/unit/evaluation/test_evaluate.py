@@ -17,7 +17,7 @@ from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.store.evaluation_result import load_result
 from tepo.store.samples_file import table_of
-from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
+from tests.support.samplers import Dice, LastBox, Letters, ones
 from tests.unit.problems.chats import FAMILIES
 
 ONE = [Problem("one", "1=", "1")]

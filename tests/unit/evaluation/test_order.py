@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tepo.evaluation.results import conclude
 from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.store.samples_file import table_of
-from tests.unit.evaluation.comparisons import compare
-from tests.unit.evaluation.stand_in import ones
+from tests.support.answers import compare
+from tests.support.samplers import ones
 
 
 def study(random: np.random.Generator, seeds: int, benchmarks: dict[str, tuple[int, int]]) -> pd.DataFrame:

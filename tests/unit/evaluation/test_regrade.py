@@ -14,7 +14,7 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.options import REVISION, revision
 from tepo.store.evaluation_result import load_result, save_result
 from tepo.store.samples_file import table_of, write_table
-from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
+from tests.support.samplers import Dice, LastBox, Letters, ones
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, esti
 from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.evaluation.statistics.verdict import DeltaVerdict, holm
 from tepo.store.samples_file import table_of
-from tests.unit.evaluation.comparisons import compare
+from tests.support.answers import compare
 
 
 def frame(row, benchmark, correct, seeds=None):

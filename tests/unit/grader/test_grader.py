@@ -10,7 +10,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.problems.grader import Grader, GraderOptions
-from tests.processes import runs
+from tests.support.processes import runs
 
 
 def test_exact_answers_start_no_worker_and_import_no_sympy() -> None:

@@ -3,7 +3,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import PRIME_RL, TRL, VERL, check_version, reads, split
 from tepo.objectives import load_objective, names
-from tests.integration.commands import python
+from tests.support.commands import python
 
 
 @pytest.mark.parametrize("name", names())

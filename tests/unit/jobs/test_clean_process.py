@@ -10,7 +10,7 @@ import pytest
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.jobs.clean_process import in_child
-from tests.processes import runs
+from tests.support.processes import runs
 
 pytestmark = pytest.mark.slow
 ROOT = str(Path(__file__).resolve().parents[3])

@@ -5,7 +5,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.training.run import Run
-from tests.unit.training.small import interrupted, small
+from tests.support.runs import interrupted, small
 
 
 def test_steps_that_are_trained_again_count(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import table_of, write_table
 from tepo.training.run import Run
 from tepo_cli.show_scores import find_target
-from tests.unit.evaluation.stand_in import Dice, Letters, ones
+from tests.support.samplers import Dice, Letters, ones
 
 # As versions before this file wrote it, in runs/base-7859a1c90930/eval/add3@first6@seed1/result.json;
 # the two hashes of the problems are those of today's test split.

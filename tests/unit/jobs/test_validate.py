@@ -11,7 +11,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import small, weights, write
+from tests.support.runs import small, weights, write
 
 FEW = ("train.steps=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")
 

@@ -9,7 +9,7 @@ from tepo.store.cost import Cost
 from tepo.store.find_run import costs
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 
 def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path: Path) -> None:

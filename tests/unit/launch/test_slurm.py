@@ -14,7 +14,7 @@ from tepo.sampling import gap
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.resources import node
-from tests.integration.commands import tepo
+from tests.support.commands import tepo
 
 CLUSTER = ["gpu|4|96|1500000|gpu:h100:8(S:0-1)", "gpu|2|32|250000|gpu:4", "cpu|9|64+|128000+|(null)"]
 

@@ -13,7 +13,7 @@ from tepo.launch.unit_checks import check_study, slots_of
 from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 STUDY = """
 title: rows

@@ -13,7 +13,7 @@ import pytest
 from perf import fused, small_lm, trl_step
 from perf.__main__ import BENCHMARKS, GUARDED, UNNAMED
 from perf.ratios import Unavailable
-from tests.integration.commands import python
+from tests.support.commands import python
 
 ROOT = Path(__file__).parents[3]
 NAMES = [

@@ -12,7 +12,7 @@ from tepo.training.loop import train
 from tepo.training.resources.disk import run_disk
 from tepo.training.run import Run
 from tepo_cli.show_fit import show_disk
-from tests.unit.training.small import small
+from tests.support.runs import small
 
 
 def size(folder: Path, *names: str) -> int:

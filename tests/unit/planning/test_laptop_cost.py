@@ -10,7 +10,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo_cli.show_plan import show_price
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4, tokens=36_000, core_s=35)
 

@@ -13,7 +13,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
-from tests.processes import children, read
+from tests.support.processes import children, read
 
 NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 

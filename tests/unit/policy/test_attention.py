@@ -16,7 +16,7 @@ from tepo.policy.model.compiled_layers import FAMILIES, compile_layers
 from tepo.policy.model.kernel_attention import flash4, sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import pack
-from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
+from tests.support.models import gradients, make_groups, make_model, plain_statistics
 
 
 @pytest.mark.parametrize("short", [True, False], ids=["block", "sdpa"])

@@ -14,9 +14,8 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import SamplingParams
 from tepo.training.engine.torch_engine import TorchEngine
-from tests.unit.policy.tiny import gradients, make_groups
+from tests.support.models import FAMILIES, KEYS, PROMPTS, TOKENIZER, gradients, make_groups, tiny_model
 from tests.unit.sampling.test_torch_sampler import largest_gap
-from tests.unit.sampling.tiny import FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 pytestmark = pytest.mark.peft
 

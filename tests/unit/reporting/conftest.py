@@ -7,10 +7,10 @@ import pytest
 
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.table import Table
+from tests.support.answers import BENCHMARKS, ROWS, samples
 from tests.unit.reporting.chromium import Page, chromium
 from tests.unit.reporting.pages import page
 from tests.unit.reporting.printed_tables import printed
-from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
 @pytest.fixture(scope="session")

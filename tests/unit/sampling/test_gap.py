@@ -7,7 +7,7 @@ from torch import nn
 
 from tepo.common.errors import RunFailed
 from tepo.sampling.gap import Evidence, Gap, GapAlarm, borrowed_weights, default_bound
-from tests.unit.sampling.tiny import tiny_model
+from tests.support.models import tiny_model
 
 
 def alarm(bound=1e-3, sampler_dtype="float32", trainer_dtype="float32", temperature=1.0):

@@ -6,7 +6,7 @@ from tepo.common.errors import UserError
 from tepo.sampling.embedded import torch_sampler
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
-from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
+from tests.support.models import KEYS, PROMPTS, TOKENIZER, tiny_model
 
 PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)
 JOBS = [Job(40 + number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]

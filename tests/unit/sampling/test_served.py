@@ -17,8 +17,8 @@ from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.served import ServedModel, ServedSampler, TextPrompt
 from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.main import app
-from tests.integration.commands import free_port
-from tests.unit.training.small import write
+from tests.support.commands import free_port
+from tests.support.runs import write
 
 KEY = "sk-0123456789abcdef"
 PARAMS = SamplingParams(n=3, temperature=0.7, max_new_tokens=20, top_p=0.9)

@@ -9,7 +9,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.sampling.stop_tokens import stop_tokens, stop_tokens_of
-from tests.unit.sampling.tiny import TOKENIZER, tiny_model
+from tests.support.models import TOKENIZER, tiny_model
 
 EOS = 2  # of the shipped bases, which have 42 rows
 

@@ -12,8 +12,8 @@ from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
+from tests.support.models import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 from tests.unit.sampling.definition import FILTERS, distribution
-from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=8)
 

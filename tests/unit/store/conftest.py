@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"

@@ -13,7 +13,7 @@ from tepo.store.run_id import run_id
 from tepo.training import run_keeper
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import interrupted, small
+from tests.support.runs import interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 

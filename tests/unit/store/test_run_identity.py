@@ -15,9 +15,9 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.checkpoints.saver import Saver
+from tests.support.results import finish
 from tests.unit.store.test_links import COMMANDS, of_store
 from tests.unit.store.test_store_check import WORDS
-from tests.unit.studies.measured import finish
 
 OTHER = "the stored configuration does not fit the name of the folder"
 

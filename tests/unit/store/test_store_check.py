@@ -24,8 +24,8 @@ from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
+from tests.support.results import facts_of, finish, table_from_store
 from tests.unit.store.conftest import STUDY
-from tests.unit.studies.measured import facts_of, finish, table_from_store
 
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 

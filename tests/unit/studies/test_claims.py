@@ -12,9 +12,9 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import measured_studies
 from tepo.studies.record_runs import folder_of, plan_by_folder, recorded_names
 from tepo.studies.study import load_study, study_names
-from tests.integration.commands import tepo
-from tests.unit.studies.claimed import BASES, text
-from tests.unit.training.small import write
+from tests.support.claims import BASES, text
+from tests.support.commands import tepo
+from tests.support.runs import write
 
 ONE = text(first="{at_least: 5}", later="{at_least: 5}")
 

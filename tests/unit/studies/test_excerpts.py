@@ -11,8 +11,8 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, record_study
-from tests.unit.studies.measured import fall, finish, measure
-from tests.unit.training.small import write
+from tests.support.results import fall, finish, measure
+from tests.support.runs import write
 
 STUDY = """
 title: rates

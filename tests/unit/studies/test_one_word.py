@@ -20,8 +20,8 @@ from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
-from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
+from tests.support.results import finish
+from tests.support.runs import write
 
 STUDY = """
 title: {title}

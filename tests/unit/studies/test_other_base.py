@@ -16,9 +16,9 @@ from tepo.studies.plan import composed
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import anew, drawn, folder_of, record_study
-from tests.unit.studies.measured import finish, measure
+from tests.support.results import finish, measure
+from tests.support.runs import write
 from tests.unit.studies.test_tune import validate
-from tests.unit.training.small import write
 
 STUDY = """
 title: mine

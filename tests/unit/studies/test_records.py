@@ -25,10 +25,10 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
 from tepo.studies.record_runs import folder_of, record_study, recorded_names
+from tests.support.results import facts_of, finish, table_from_store
+from tests.support.runs import write
 from tests.unit.common.test_files import elsewhere
-from tests.unit.studies.measured import facts_of, finish, table_from_store
 from tests.unit.studies.test_tune import validate
-from tests.unit.training.small import write
 
 STUDY = """
 title: mine

@@ -12,9 +12,9 @@ from tepo.common.errors import UserError
 from tepo.studies.claims import CLAIMS, OWN, check_registered, read_claims
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
-from tests.unit.studies.claimed import is_a, text
-from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
+from tests.support.claims import is_a, text
+from tests.support.results import finish
+from tests.support.runs import write
 
 ONE = text(first="{at_least: 5}")
 TWO = text(first="{at_least: 5}", second="{at_least: 5}")

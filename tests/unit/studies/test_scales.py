@@ -6,7 +6,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, parse_study, printed, scale_studies
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
 STUDY = """

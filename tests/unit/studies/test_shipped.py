@@ -15,8 +15,8 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
 from tepo.studies.record_runs import plan_by_folder, recorded_names
 from tepo.studies.study import SCALES, load_study, study_names
+from tests.support.results import table_from_store
 from tests.unit.reporting.printed_tables import file
-from tests.unit.studies.measured import table_from_store
 
 
 @cache

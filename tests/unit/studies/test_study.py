@@ -6,7 +6,7 @@ from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, parse_study
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 ROW = "title: x\nrows:\n  - {label: a, objective: tepo%s}\n" + SCALES

@@ -15,7 +15,7 @@ from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import tuned_rows, undecided
-from tests.unit.studies.measured import facts_of, finish, table_from_store
+from tests.support.results import facts_of, finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"

@@ -6,7 +6,7 @@ from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import Study, parse_study
-from tests.unit.studies.measured import finish, table_from_store
+from tests.support.results import finish, table_from_store
 
 ROWS = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"

@@ -20,7 +20,7 @@ from tepo.studies.store_check import check_store
 from tepo.studies.study import StudyRow
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, few_problems, interrupted, lasting, small, weights
+from tests.support.runs import assert_same_run, few_problems, interrupted, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
 # AdamW's decay multiplies the weights by 1 - lr decay: by -1 in each of the 32 updates of step 1, by -3 in step 2,

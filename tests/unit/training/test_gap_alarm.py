@@ -19,7 +19,7 @@ from tepo.training import setup
 from tepo.training.engine import torch_engine
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import interrupted, small
+from tests.support.runs import interrupted, small
 
 RATE = "train.learning_rate=1e-6"
 TINY = ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=24", "train.max_rounds=4")

@@ -17,8 +17,8 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tepo_cli.show_runs import show_runs
 from tepo_cli.train_run import run_training
-from tests.integration.commands import ranks
-from tests.unit.training.small import SMALL, assert_same_run, few_problems, interrupted, lasting, small, weights
+from tests.support.commands import ranks
+from tests.support.runs import SMALL, assert_same_run, few_problems, interrupted, lasting, small, weights
 
 VALIDATED = ("train.validate_every=1", "train.validation_problems=5", "data.benchmarks=[add3,max4]")
 KEPT = (*VALIDATED, "train.keep_best=true")

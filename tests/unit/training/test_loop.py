@@ -11,7 +11,7 @@ from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, small
+from tests.support.runs import assert_same_run, interrupted, small
 
 
 def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tepo.training import setup
 from tepo.training.loop import train
 from tepo.training.preflight import check_backends, check_settings
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, lasting, small
+from tests.support.runs import assert_same_run, interrupted, lasting, small
 
 LORA = ("model.lora_rank=4", "train.learning_rate=1e-3")
 BFLOAT16 = ("model.dtype=bfloat16", "objective=grpo")

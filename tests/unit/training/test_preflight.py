@@ -27,7 +27,7 @@ from tepo.training.resources.memory import Gpus
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.run import Run
 from tepo.training.setup import pick_device
-from tests.unit.training.small import small
+from tests.support.runs import small
 
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
 

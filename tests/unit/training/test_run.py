@@ -10,7 +10,7 @@ from tepo.jobs.job import RunJob
 from tepo.store import run_id
 from tepo.store.run_folder import RunFolder
 from tepo.training.run import Run
-from tests.unit.training.small import small
+from tests.support.runs import small
 
 
 def test_what_a_run_names_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tepo.training.distributed import process_group
 from tepo.training.loop import train
 from tepo.training.rollout.collector import Collector
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, small
+from tests.support.runs import assert_same_run, small
 
 
 @pytest.fixture(autouse=True)

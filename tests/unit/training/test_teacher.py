@@ -16,7 +16,7 @@ from tepo.training.resources.memory import memory
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.run_progress import read_pending
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, lasting, small
+from tests.support.runs import assert_same_run, interrupted, lasting, small
 
 TEACHER = "model.teacher=package:laptop_sparse"
 WORDS = ("objective=distillation", TEACHER, "train.learning_rate=1e-3")

@@ -8,7 +8,7 @@ from tepo.common.errors import UserError
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, small
+from tests.support.runs import assert_same_run, interrupted, small
 
 EVERY = ("train.token_dump_every=1", "train.checkpoint_every=1")
 

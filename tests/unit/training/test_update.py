@@ -24,8 +24,8 @@ from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_ba
 from tepo.training.run import Run
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.unit.policy.tiny import make_model
-from tests.unit.training.small import small
+from tests.support.models import make_model
+from tests.support.runs import small
 
 GROUPS = make_groups()
 

@@ -23,8 +23,8 @@ from tepo.training.loop import train
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.run import Run
 from tepo.training.validation import Validation, validation_sets
+from tests.support.runs import lasting, small, weights
 from tests.unit.training.rollout.test_collector import Exchange
-from tests.unit.training.small import lasting, small, weights
 
 EVERY = ("train.validate_every=2", "train.validation_problems=6")
 

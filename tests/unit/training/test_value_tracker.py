@@ -13,7 +13,7 @@ from tepo.training.loop import train
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tepo.training.run import Run
 from tepo.training.value_tracker import ValueTracker
-from tests.unit.training.small import assert_same_run, interrupted, lasting, small, write
+from tests.support.runs import assert_same_run, interrupted, lasting, small, write
 
 CPU = torch.device("cpu")
 

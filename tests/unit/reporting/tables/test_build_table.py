@@ -14,8 +14,8 @@ from tepo.common.errors import UserError
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Table, TableBlock, TableRow, p_text, verdict_in
+from tests.support.answers import BENCHMARKS, ROWS, samples
 from tests.unit.reporting.printed_tables import printed
-from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
 def cell(table: Table, row: str, column: str, block: int = 0) -> Cell:

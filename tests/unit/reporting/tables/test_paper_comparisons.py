@@ -10,7 +10,7 @@ from tepo.reporting.printed import PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
 from tepo.reporting.tables.table import Cell, RowComparison, Table, TableRow
-from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
+from tests.support.answers import BENCHMARKS, ROWS, samples
 
 
 def answer(delta: float, error: float, p: float, seeds: int = 3) -> Answer:

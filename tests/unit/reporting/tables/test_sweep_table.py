@@ -5,7 +5,7 @@ import pytest
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.sweep_table import LOST, lost_blocks, sweep_blocks
 from tepo.reporting.tables.table import SAME, Cell, Column, Table, TableBlock, TableRow, verdict_in
-from tests.unit.reporting.samples import BENCHMARKS, samples
+from tests.support.answers import BENCHMARKS, samples
 
 RATES = ("1e-4", "2e-4", "1e-3")
 CHANCES = {"a": (0.6, 0.5, 0.3), "b": (0.5, 0.5, 0.6)}  # a is better at the first rate, b at the last

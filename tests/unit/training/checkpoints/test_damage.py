@@ -10,7 +10,7 @@ from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, small
+from tests.support.runs import assert_same_run, interrupted, small
 
 STEPS = "train.steps=4"
 LAST = "checkpoints/step_000003"

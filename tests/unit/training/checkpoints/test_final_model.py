@@ -6,7 +6,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import final_model
-from tests.unit.training.small import interrupted, small
+from tests.support.runs import interrupted, small
 
 
 def test_a_folder_is_a_model_a_run_or_neither(tmp_path: Path) -> None:

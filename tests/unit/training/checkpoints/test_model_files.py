@@ -8,8 +8,8 @@ from tepo.policy.model.load_policy import Policy, load_policy
 from tepo.policy.model.lora import full_state
 from tepo.training.checkpoints import model_files as module
 from tepo.training.checkpoints.model_files import model_files, write_beside_weights
-from tests.integration.tiny import tiny_model
-from tests.unit.training.checkpoints.write_files import write_files
+from tests.support.models import engine_model
+from tests.support.runs import write_files
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -18,7 +18,7 @@ def test_the_files_of_all_ranks_are_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, ranks: int
 ) -> None:
     monkeypatch.setattr(module, "_WORTH_SHARING", 1000)
-    model = tiny_model(0, tied=tied)
+    model = engine_model(0, tied=tied)
     policy = Policy(model, load_policy("package:laptop").tokenizer)
     state = full_state(model)
     write_beside_weights(policy, tmp_path)
@@ -38,7 +38,7 @@ def test_the_files_of_all_ranks_are_the_model(
 
 
 def test_a_small_model_is_one_file_however_many_ranks(tmp_path: Path) -> None:
-    model = tiny_model(0, tied=True)
+    model = engine_model(0, tied=True)
     policy = Policy(model, load_policy("package:laptop").tokenizer)
     own = [[file.name for file in model_files(policy, full_state(model), tmp_path, rank, 8)] for rank in range(8)]
     assert own == [["model.safetensors"], *[[]] * 7]

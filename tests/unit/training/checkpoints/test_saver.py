@@ -17,7 +17,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
-from tests.unit.training.checkpoints.write_files import write_files
+from tests.support.runs import write_files
 from tests.unit.training.rollout.test_collector import Exchange
 
 SEVERAL = 2

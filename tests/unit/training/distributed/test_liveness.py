@@ -11,7 +11,7 @@ import pytest
 from tepo.training.distributed import liveness
 from tepo.training.distributed.liveness import ACTIVITY, SILENT, Heartbeat, LostRank, Sign
 from tepo.training.metrics.step_metrics import StepMetrics
-from tests.integration.commands import python
+from tests.support.commands import python
 
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen")
 ME = f"(process {os.getpid()} on {socket.gethostname()})"

@@ -1,4 +1,4 @@
-from tests.integration.commands import python
+from tests.support.commands import python
 
 _ALONE = """
 import os, socket

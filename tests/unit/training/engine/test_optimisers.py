@@ -16,9 +16,8 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.tiny import tiny_model
-from tests.unit.training.checkpoints.write_files import write_files
-from tests.unit.training.small import small
+from tests.support.models import engine_model
+from tests.support.runs import small, write_files
 
 EIGHT_BIT, OFFLOAD = "engine.optimizer=adamw_8bit", "engine.offload=true"
 OPTIMISERS = ["engine.optimizer=adamw", OFFLOAD, pytest.param(EIGHT_BIT, marks=pytest.mark.bitsandbytes)]
@@ -27,7 +26,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 def engine_of(word: str, dtype: torch.dtype = torch.float32) -> TorchEngine:
     config = compose([word, "train.weight_decay=0.1", "train.learning_rate=1e-3"])
-    return TorchEngine(tiny_model(0, tied=True).to(dtype), config.train, config.engine)
+    return TorchEngine(engine_model(0, tied=True).to(dtype), config.train, config.engine)
 
 
 def update(engine: TorchEngine, seed: int) -> dict[str, float | Tensor]:

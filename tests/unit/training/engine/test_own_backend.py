@@ -15,7 +15,7 @@ from tepo.sampling import backends as samplers
 from tepo.training.engine import backends as engines
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.unit.training.small import COPYING, assert_same_run, own_backends, small
+from tests.support.runs import COPYING, assert_same_run, own_backends, small
 
 SAMPLER = (
     COPYING.format(remote=False)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.integration.commands import program
+from tests.support.commands import program
 
 OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
 

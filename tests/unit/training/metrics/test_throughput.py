@@ -14,7 +14,7 @@ from tepo.training.metrics.throughput import Size, TokenCounts, phases
 from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tepo.training.run import Run
-from tests.unit.training.small import small
+from tests.support.runs import small
 
 
 def rollout(*groups: tuple[int, list[int]]) -> FlatRollout:

@@ -11,7 +11,7 @@ from tepo.config.run_config import TrackerName
 from tepo.training.loop import train
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.run import Run
-from tests.unit.training.small import small, write
+from tests.support.runs import small, write
 
 
 @pytest.mark.parametrize("name", get_args(TrackerName))

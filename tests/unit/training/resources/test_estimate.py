@@ -15,7 +15,7 @@ from tepo.training.resources.gpu_cards import GIB, H20, H100, H200
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import memory
 from tepo.training.run import Run
-from tests.integration.commands import python
+from tests.support.commands import python
 
 FACTOR = 1.5  # what a plan promises
 BY_NAME = {machine.name: machine for machine in machines()}

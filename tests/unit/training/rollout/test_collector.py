@@ -28,8 +28,8 @@ from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import Prompt
-from tests.unit.evaluation.stand_in import LastBox
-from tests.unit.training.small import small
+from tests.support.runs import small
+from tests.support.samplers import LastBox
 
 
 def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights
 from tepo.training.run import Run
-from tests.unit.training.small import COPYING, interrupted, lasting, own_backends, small, weights
+from tests.support.runs import COPYING, interrupted, lasting, own_backends, small, weights
 
 WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1")
 WORDS += ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=30")

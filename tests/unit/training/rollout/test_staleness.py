@@ -20,7 +20,7 @@ from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.run_progress import read_pending
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks
 from tepo.training.run import Run
-from tests.unit.training.small import assert_same_run, interrupted, small
+from tests.support.runs import assert_same_run, interrupted, small
 
 CPU = torch.device("cpu")
 WORDS = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "objective=tepo")

@@ -3,7 +3,7 @@
 import importlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
+from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
@@ -83,6 +84,12 @@ def interrupted(config: RunConfig, step: int = 1) -> RunFolder:
 def assert_same_run(one: Path, other: Path) -> None:
     assert lasting(one) == lasting(other)
     assert weights(one) == weights(other)
+
+
+def write_files(folder: Path, files: Iterable[TensorFile]) -> None:
+    """Write them one after another, each copied and freed again."""
+    for file in files:
+        file.copy().write(folder)
 
 
 # A sampler that draws with a copy of the weights; remote: as if it were outside of the run.

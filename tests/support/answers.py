@@ -1,8 +1,12 @@
-"""Made-up graded samples for the tests of tables and pages."""
+"""Made-up graded samples, and the answers that tables make of them."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from tepo.evaluation.statistics.answer import Answer, answers
+from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
 from tepo.reporting.tables.build_table import RowSpec
 
 BENCHMARKS = {"add3": "add3", "gcd": "gcd"}
@@ -36,3 +40,8 @@ def samples(
                     frame.assign(row=row, seed=seed, benchmark=benchmark, right=right.ravel().astype(int), samples=1)
                 )
     return pd.concat(frames, ignore_index=True)
+
+
+def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Answer]:
+    """Every other row against `baseline`, Holm-corrected over everything returned."""
+    return answers([pair.question() for pair in pair_rows(frame, baseline, on)])

@@ -112,7 +112,7 @@ class Asked:
 
         planned = self.plan(names)
         if not records:
-            check_store_exists(self.store)
+            check_store_exists(self.store, or_records=True)
         return read_facts(planned, self.chosen_seeds, records=records)
 
 
@@ -216,13 +216,16 @@ def formula_words(lines: Sequence[str] | None) -> list[str]:
     return [f"objective.{line.strip()}" for line in lines or ()]
 
 
-def check_store_exists(store: Path) -> None:
-    """For commands that only read the store. Raises UserError when it is no folder."""
+def check_store_exists(store: Path, or_records: bool = False) -> None:
+    """For commands that only read the store, or in its place the records. Raises UserError when it is no folder."""
     from tepo.store.find_run import check_place
 
     check_place(store)
     if not store.is_dir():
-        raise UserError("no store there", where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
+        fix = "--store DIR; `tepo ablate NAME` fills one"
+        raise UserError(
+            "no store there", where=str(store), fix=f"--records shows what ships; {fix}" if or_records else fix
+        )
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":

@@ -170,7 +170,7 @@ def report(
         say(f"planning: {' '.join(studies)}")
     else:
         if not records:
-            check_store_exists(store)
+            check_store_exists(store, or_records=True)
         say("looking for what was measured")
         studies = measured_studies(asked.scale, store, asked.chosen_seeds, asked.overrides, records=records)
         if studies:

@@ -1,5 +1,5 @@
-"""Tables in the terminal: the mean on one line, its interval dimmed below; a block too wide for the screen is cut into
-parts."""
+"""Tables in the terminal: the mean on one line, its interval dimmed below, or beside it where one column alone has
+intervals; a block too wide for the screen is cut into parts."""
 
 import io
 from collections.abc import Sequence
@@ -82,13 +82,14 @@ def _note(text: str) -> RenderableType:
     return Padding(Text(text, style="dim"), (0, 0, 0, 1))
 
 
-def _cell(cell: Cell, column: Column, decimals: int) -> Text:
+def _cell(cell: Cell, column: Column, decimals: int, between: str) -> Text:
+    """between: what stands between a value and its interval."""
     value = format_value(cell, column, decimals)
     text = Text().append(
         value, style=_VERDICT.get(verdict_in(value), "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, "")
     )
     if interval := format_interval(cell, column, decimals):
-        text.append("\n" + interval, style="dim")
+        text.append(between + interval, style="dim")
     return text
 
 
@@ -100,8 +101,15 @@ def _grid(block: TableBlock, label: int) -> Grid:
     # where it need not wrap rich must not narrow it: it would cut the last column
     word = max((cell_len(word) for row in block.rows for word in row.label.split()), default=0)
     grid.add_column("", min_width=max(label, word), no_wrap=label >= _longest(block))
+    wide = {
+        column.key
+        for row in block.rows
+        for cell, column in zip(row.cells, block.columns, strict=True)
+        if format_interval(cell, column, block.decimals)
+    }
+    between = "\n" if len(wide) > 1 else " "  # there is room for the intervals of one column
     cells = [
-        [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
+        [_cell(cell, column, block.decimals, between) for cell, column in zip(row.cells, block.columns, strict=True)]
         for row in block.rows
     ]
     for index, column in enumerate(block.columns):

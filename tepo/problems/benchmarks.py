@@ -1,6 +1,6 @@
 """Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name.
 
-How others sample is in `evals/protocols/*.yaml` (docs/protocols.md). Schema: docs/evaluation.md."""
+How others sample is in `evals/protocols/*.yaml`. Schema: docs/evaluation.md."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """Power of a comparison: the smallest difference that a number of seeds and problems finds with 80%, from the variances
-of measured differences. The estimator is written down in docs/statistics.md.
+of measured differences. What a plan makes of it: docs/statistics.md.
 
 The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed."""
 

@@ -118,7 +118,7 @@ def test_a_published_protocol_stands_in_place_of_the_files(name):
 
 def test_every_protocol_is_valid_on_every_benchmark_and_has_a_source():
     assert {name.partition(":")[2] for name in PUBLISHED} == set(names(PROTOCOLS))
-    page = (shipped("evals").parent / "docs" / "protocols.md").read_text()
+    page = (shipped("evals").parent / "docs" / "evaluation.md").read_text()
     assert find(PROTOCOLS, "qwen3_thinking").read_text().partition("\n")[2] in page
     for name in names(PROTOCOLS):
         assert all(source.startswith("https://") for source in parse_protocol(find(PROTOCOLS, name)).sources)

@@ -80,7 +80,7 @@ def takes(name: str) -> str:
 
 
 def _per(word: str) -> str:
-    return WORDS[word].removeprefix("one a ") if word else "–"
+    return WORDS[word].removeprefix("one per ") if word else "–"
 
 
 def tables() -> dict[Path, dict[str, str]]:

@@ -19,7 +19,7 @@ from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
 from tepo.formula.row import load_row
 from tepo.reporting.colours import UNTRAINED, Look, looks
-from tepo.reporting.printed import PaperRow, printed_row
+from tepo.reporting.printed import PaperRow, load_table, printed_row
 from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
@@ -169,8 +169,9 @@ class Study:
         if name in self.scales or self.registered:
             return self.scales[self.own_scale(name)]
         scale_settings, file = scale_studies(name), str(paths.find("scale", name))
+        ships = paths.shipped("scale") == Path(file).parent
         if scale_settings.like not in self.scales:
-            if paths.shipped("scale") == Path(file).parent:
+            if ships:
                 raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
             like = USUAL if USUAL in self.scales else next(iter(self.scales))
             said = f"is like {scale_settings.like}" if scale_settings.like else "does not say which scale it is like"
@@ -180,7 +181,10 @@ class Study:
         if missing := [model for model in like_scale.models if model not in scale_settings.stand_ins]:
             what = f"scale {name} names no model in place of {listed(missing)}, which {self.name} trains at scale "
             fix = _stand_ins(scale_settings.like, like_scale.models)
-            raise UserError(what + scale_settings.like, where=file, fix=fix)
+            if ships:  # its file is not the user's to change
+                model = next(iter(scale_settings.stand_ins.values()))
+                fix = f"`scales: {{{name}: {{models: [{model}], seeds: {[*like_scale.seeds]}}}}}` in the study"
+            raise UserError(what + scale_settings.like, where=f"study {self.name}" if ships else file, fix=fix)
         return replace(like_scale, models=tuple(scale_settings.stand_ins[model] for model in like_scale.models))
 
     def vary_at(self, scale: str) -> Vary:
@@ -420,8 +424,8 @@ def check_words(words: Words, at: Location) -> None:
 
 
 def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
-    """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no
-    such row."""
+    """The paper's row for a row of the study, None where the study names none and where the paper prints the method
+    for other models alone. Raises UserError when the paper has no such row."""
     if row.reference is None:
         return None
     own_reference: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
@@ -431,7 +435,12 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     if "table" not in where or "method" not in where:
         fix = "reference: {table: printed.csv, method: gspo}"
         raise UserError("a reference names `table:` and `method:`", fix=fix)
-    return printed_row(Path(where.pop("table")), **where)
+    table = Path(where.pop("table"))
+    models = {row.model for row in load_table(table)}
+    models_of_method = {row.model for row in load_table(table) if row.method == where["method"]}
+    if "model" not in own_reference and models_of_method and where.get("model") in models - models_of_method:
+        return None
+    return printed_row(table, **where)
 
 
 def check_seeds(seeds: Sequence[int]) -> Sequence[int]:

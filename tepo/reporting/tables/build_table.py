@@ -326,7 +326,7 @@ def _notes(
     mean = "Mean = plain mean over the benchmarks" if means else "the plain mean over the benchmarks is the same here"
     over = f"training seeds ({', '.join(map(str, seeds))}) and problems" if len(seeds) > 1 else "problems alone"
     notes = [
-        f"Avg. = mean over all samples (the paper's micro-average); {mean}.",
+        f"Avg. = mean over all samples (micro-average); {mean}.",
         f"± = half of the 95% interval over {over} (bootstrap, clustered by problem); both ends where ± would leave "
         "0 to 100.",
     ]

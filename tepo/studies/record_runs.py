@@ -30,11 +30,13 @@ from tepo.studies.study import CLAIMS, Study, load_study, study_file
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """Numbers of runs recorded, of records of other runs that the folder keeps, and of runs that are not done."""
+    """Numbers of runs recorded, of records of other runs that the folder keeps, of runs that are not done, and of those
+    that another folder has on record."""
 
     recorded: int
     kept: int
     missing: int
+    elsewhere: int
 
 
 def plan_by_folder(
@@ -87,12 +89,13 @@ def recorded_names(scale: str) -> list[str]:
 
 def record_study(folder: Path, planned: Planned) -> RecordCounts:
     """Add the finished runs of the store to a folder of records, which keeps its records of other runs: a study can be
-    computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
-    is damaged, as every file of its weights is read: a record outlives the run. Raises UserError for a run of a
-    registered claim whose commit does not hold the claim (`check_registered`). Raises UserError with exit code BUSY
-    when another process writes the folder: one would drop what the other adds. Bases that are folders are recorded
-    beside it, by their hash. Raises UserError where another base of the same name is: its runs could no longer be
-    found."""
+    computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that is
+    damaged, as every file of its weights is read: a record outlives the run. Raises UserError for a run of a registered
+    claim whose commit does not hold the claim (`check_registered`). Raises UserError with exit code BUSY when another
+    process writes the folder: one would drop what the other adds. A run that another folder has on record from another
+    training, which on another kind of CPU ends with other bits, is left out: what tables show stays. Bases that are
+    folders are recorded beside it, by their hash. Raises UserError where another base of the same name is: its runs
+    could no longer be found."""
     units = unique(unit for _, units in planned for unit in units)
     done = [(study, [unit for unit in units if unit.done()]) for study, units in planned]
     files = {file_of(study.batch) for study, _ in done if study.registered}
@@ -103,6 +106,8 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
     for unit in (unit for _, part in done for unit in part):
         if not unit.row.base:
             check_contents(unit.in_store)
+    elsewhere = _trained_elsewhere(folder, done)
+    done = [(study, [unit for unit in part if unit.id not in elsewhere]) for study, part in done]
     # a lock of its own: `write_frames` takes the folder's
     with exclusive(folder.with_name(f"{folder.name}.write")) if any(part for _, part in done) else nullcontext():
         old = read_frames(folder)
@@ -112,10 +117,28 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
             folder.parent.mkdir(parents=True, exist_ok=True)
             _record_bases(folder.with_name(BASES), [unit for _, part in done for unit in part])
             write_frames(folder, joined)
-    recorded_ids = set(joined.runs["run"])
-    return RecordCounts(
-        len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in recorded_ids for unit in units)
-    )
+    missing = {unit.id for unit in units} - set(joined.runs["run"]) - elsewhere
+    return RecordCounts(len(new.runs), len(joined.runs) - len(new.runs), len(missing), len(elsewhere))
+
+
+def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
+    """Runs that another folder, and not this one, has on record, with all that is measured of them here, from another
+    training. A claim has runs of its own."""
+    here = set(read_frames(folder).runs["run"])
+    units = [unit for study, part in done for unit in part if not study.registered and unit.id not in here]
+    records = Records.found([path for path in record_folders() if path.name != folder.name])
+    records.read(unit.id for unit in units)
+
+    def begun(sessions: Iterable[Mapping[str, Any]]) -> str:
+        return min((str(session.get("started")) for session in sessions), default="")
+
+    return {
+        unit.id
+        for unit in units
+        if (record := records.known.get(unit.id))
+        and all((unit.id, name) in records.tasks for name in unit.benchmarks)
+        and begun(record.made) != begun(unit.in_store.sessions(unit.benchmarks))
+    }
 
 
 def _frames(done: Planned) -> Facts:

@@ -42,6 +42,7 @@ def write(
         run_count += written.recorded
         summary = (
             f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
+            + (f", {written.elsewhere} on record elsewhere" if written.elsewhere else "")
         )
         if written.recorded:
             size = sum(file.stat().st_size for file in path.iterdir()) / 1000

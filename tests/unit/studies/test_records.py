@@ -327,6 +327,25 @@ def test_parts_of_a_study_are_put_together_and_the_same_content_keeps_its_files(
     check_content(folder)
 
 
+def test_a_run_that_was_trained_again_elsewhere_does_not_change_what_is_on_record(
+    recorded: Path, own: Path, tmp_path: Path
+) -> None:
+    """Not even for a study whose folder is read before. The same training is recorded for both."""
+    write(own / "experiments/before.yaml", STUDY)
+    for unit in finished(tmp_path / "again")[0][1]:
+        session = {"what": "train", "started": "2026-01-03T10:00:00+00:00"}
+        write_json(unit.folder / "provenance.json", {"sessions": [session]})
+
+    def record(store: str) -> tuple[int, int, int]:
+        written = record_study(folder_of("before"), plan_all(["before"], "laptop", store=tmp_path / store))
+        return written.recorded, written.missing, written.elsewhere
+
+    assert record("again") == (0, 0, 6)
+    assert not folder_of("before").exists()
+    assert record("runs") == (6, 0, 0)
+    assert record_study(recorded, planned(tmp_path / "again")).recorded == 6, "a folder's own runs are taken anew"
+
+
 def test_a_folder_is_replaced_whole_or_not_at_all(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

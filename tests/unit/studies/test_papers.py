@@ -5,7 +5,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, parse_study, printed
-from tests.unit.training.small import write
+from tests.support.runs import write
 
 GUIDE = (Path(__file__).parents[3] / "docs/studies.md").read_text().partition("## A paper: two files")[2]
 STUDY, FIGURES = GUIDE.partition("```yaml\n")[2].partition("```")[0], GUIDE.partition("\n```\n#")[2].partition("```")[0]

@@ -160,7 +160,7 @@ def _compared(
         if baseline is not None and row is not baseline:
             printed = [spec.reference[side.key].average for side in (row, baseline) if side.key in spec.reference]
             paper = printed[0] - printed[1] if len(printed) == 2 else None
-            comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key)))
+            comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key), row_spec.same_as))
             text, cell = comparisons[-1].words, comparisons[-1].cell
         added = (cell, Cell(text=IDENTICAL if row_spec.same_as and text else text)) if spec.baseline else ()
         label = " ".join([row.label, *[ENDED] * bool(row_spec.endings), *[SAME] * (row.key in same)])

@@ -46,13 +46,15 @@ def paper_comparisons(tables: Sequence[Table], found: Mapping[str, str] | None =
             if table.title == title
         ]
         blocks.append(TableBlock(title, columns, tuple(rows), decimals=2))
-    outcomes = [words for *_, words in printed]
+    outcomes = [words for _, one, words in printed if not one.same_as]
+    same_count = len(printed) - len(outcomes)
     shown_count, lacking = sum(words.startswith("shows: ") for words in outcomes), outcomes.count("not measured")
     alone = sum(words.endswith(DeltaVerdict.NO_VERDICT) for words in outcomes)
     note = (
         f"{shown_count} of {len(outcomes)} differences of the papers to the baseline of their table show here: "
         "same sign, and better or worse as in the table of its study"
         + (f"; {lacking} not measured" if lacking else "")
+        + (f"; left out: {same_count} of rows that train as another one here" if same_count else "")
         + (f"; {alone} of fewer than {FEWEST_SEEDS} seeds, so without a verdict" if alone else "")
     )
     caution = (
@@ -66,8 +68,10 @@ def paper_comparisons(tables: Sequence[Table], found: Mapping[str, str] | None =
 
 def outcome(one: RowComparison) -> str:
     """Words for a printed and a measured difference, with the verdict of its table. It shows where it is decided and
-    has the sign of the printed one."""
+    has the sign of the printed one; what sets a row apart from another cannot, where the two train alike."""
     assert one.paper is not None
+    if one.same_as:
+        return f"trains as {one.same_as} here"
     if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
     if one.measured.verdict is DeltaVerdict.NO_VERDICT:

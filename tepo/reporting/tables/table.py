@@ -113,6 +113,7 @@ class RowComparison:
     baseline: TableRow
     paper: float | None  # the printed difference of their averages, in points; None where the paper has not both
     measured: Answer | None  # ours; None where a row was not measured
+    same_as: str = ""  # label of the row whose runs its own are here, until rounding parts them
 
     @property
     def cell(self) -> Cell:

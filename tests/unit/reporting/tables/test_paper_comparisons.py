@@ -1,4 +1,6 @@
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +9,7 @@ from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.printed import PaperRow
-from tepo.reporting.tables.build_table import TableSpec, build_table
+from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
 from tepo.reporting.tables.table import Cell, RowComparison, Table, TableRow
 from tests.support.answers import BENCHMARKS, ROWS, samples
@@ -33,10 +35,10 @@ def printed(average: float) -> PaperRow:
     return PaperRow("A paper", {"AIME24": average}, average, "x", "x")
 
 
-def table(**averages: float) -> Table:
+def table(rows: Sequence[RowSpec] = ROWS, **averages: float) -> Table:
     """Rows a (the baseline), b (the same), c (better) and d (not run), with these printed averages."""
     reference = {key: printed(average) for key, average in averages.items()}
-    spec = TableSpec(ROWS, BENCHMARKS, name="made_up", title="Made up", baseline="GRPO/DAPO", reference=reference)
+    spec = TableSpec(rows, BENCHMARKS, name="made_up", title="Made up", baseline="GRPO/DAPO", reference=reference)
     return build_table(samples({"a": 0.3, "b": 0.3, "c": 0.7}, seeds=3), spec)
 
 
@@ -59,6 +61,14 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     for row in rows[:3]:  # the same cell as in its table
         assert row.cells[1] == shown[row.key.removeprefix("made_up/")][0]
     assert rows[2].cells[1] == Cell()
+
+
+def test_a_row_that_trains_as_another_one_neither_shows_nor_does_not() -> None:
+    rows = [replace(row, same_as=ROWS[2].label) if row.key == "b" else row for row in ROWS]
+    claims = paper_comparisons([table(rows, a=30.0, b=29.0, c=31.5)])
+    assert claims.blocks[0].rows[0].cells[2].text == f"trains as {ROWS[2].label} here"
+    assert claims.notes[0].startswith("1 of 1 ")
+    assert claims.notes[0].endswith("; left out: 1 of rows that train as another one here.")
 
 
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:

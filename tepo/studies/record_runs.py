@@ -122,10 +122,11 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
 
 
 def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
-    """Runs that another folder, and not this one, has on record, with all that is measured of them here, from another
-    training. A claim has runs of its own."""
+    """Trained runs that another folder, and not this one, has on record, with all that is measured of them here, from
+    another training. A claim has runs of its own."""
     here = set(read_frames(folder).runs["run"])
-    units = [unit for study, part in done for unit in part if not study.registered and unit.id not in here]
+    trained = [unit for study, part in done for unit in part if not (study.registered or unit.row.base)]
+    units = [unit for unit in trained if unit.id not in here]
     records = Records.found([path for path in record_folders() if path.name != folder.name])
     records.read(unit.id for unit in units)
 

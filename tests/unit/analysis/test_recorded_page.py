@@ -9,7 +9,7 @@ from tests.unit.reporting.chromium import Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
 
-BYTES, SECONDS = 4_000_000, 3  # of every seed on record, since `--records` shows all of them
+BYTES, SECONDS = 4_500_000, 4  # of every seed and every paper on record, since `--records` shows all of them
 
 
 @pytest.fixture(scope="module")

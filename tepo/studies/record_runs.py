@@ -31,7 +31,7 @@ from tepo.studies.study import CLAIMS, Study, load_study, study_file
 @dataclass(frozen=True)
 class RecordCounts:
     """Numbers of runs recorded, of records of other runs that the folder keeps, of runs that are not done, and of those
-    that another folder has on record."""
+    that a folder beside it has on record."""
 
     recorded: int
     kept: int
@@ -92,9 +92,9 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
     computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that is
     damaged, as every file of its weights is read: a record outlives the run. Raises UserError for a run of a registered
     claim whose commit does not hold the claim (`check_registered`). Raises UserError with exit code BUSY when another
-    process writes the folder: one would drop what the other adds. A run that another folder has on record from another
-    training, which on another kind of CPU ends with other bits, is left out: what tables show stays. Bases that are
-    folders are recorded beside it, by their hash. Raises UserError where another base of the same name is: its runs
+    process writes the folder: one would drop what the other adds. A run that a folder beside it has on record from
+    another training, which on another kind of CPU ends with other bits, is left out: what tables show stays. Bases that
+    are folders are recorded beside it, by their hash. Raises UserError where another base of the same name is: its runs
     could no longer be found."""
     units = unique(unit for _, units in planned for unit in units)
     done = [(study, [unit for unit in units if unit.done()]) for study, units in planned]
@@ -122,12 +122,12 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
 
 
 def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
-    """Trained runs that another folder, and not this one, has on record, with all that is measured of them here, from
-    another training. A claim has runs of its own."""
+    """Trained runs that a folder beside this one, and not this one, has on record as they are today, from another
+    training. A claim has runs of its own."""
     here = set(read_frames(folder).runs["run"])
     trained = [unit for study, part in done for unit in part if not (study.registered or unit.row.base)]
     units = [unit for unit in trained if unit.id not in here]
-    records = Records.found([path for path in record_folders() if path.name != folder.name])
+    records = Records.found([path for path in record_folders() if path.parent == folder.parent and path != folder])
     records.read(unit.id for unit in units)
 
     def begun(sessions: Iterable[Mapping[str, Any]]) -> str:
@@ -136,9 +136,7 @@ def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
     return {
         unit.id
         for unit in units
-        if (record := records.known.get(unit.id))
-        and all((unit.id, name) in records.tasks for name in unit.benchmarks)
-        and begun(record.made) != begun(unit.in_store.sessions(unit.benchmarks))
+        if records.holds(unit) and begun(records.known[unit.id].made) != begun(unit.in_store.sessions(unit.benchmarks))
     }
 
 

@@ -39,7 +39,7 @@ def write(
     for name, planned in plan_by_folder(names, scale, store, seed_numbers(seeds), override or ()).items():
         path = out / name if out else folder_of(name)
         written = record_study(path, planned)
-        run_count += written.recorded
+        run_count += written.recorded + written.elsewhere
         summary = (
             f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
             + (f", {written.elsewhere} on record elsewhere" if written.elsewhere else "")

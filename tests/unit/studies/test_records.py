@@ -342,6 +342,12 @@ def test_a_run_that_was_trained_again_elsewhere_does_not_change_what_is_on_recor
 
     assert record("again") == (0, 0, 6)
     assert not folder_of("before").exists()
+    again = plan_all(["before"], "laptop", store=tmp_path / "again")
+    assert record_study(tmp_path / "apart", again).recorded == 6, "a folder that no command reads changes nothing"
+    change(recorded, "runs", column("recipe", at=0, value=2))
+    assert record("again") == (1, 0, 5), "what is stale there is recorded here"
+    shutil.rmtree(folder_of("before"))
+    record_study(recorded, planned(tmp_path / "runs"))
     assert record("runs") == (6, 0, 0)
     assert record_study(recorded, planned(tmp_path / "again")).recorded == 6, "a folder's own runs are taken anew"
 

@@ -42,7 +42,9 @@ _WRAP = "Around a request: auto (chat template if there is one), base or raw. De
 _SYSTEM = "System prompt, '' for none. Default: that of all training prompts of the run, if they have one."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
 _API_KEY_ENV = "Environment variable with the key of an openai: server (default: OPENAI_API_KEY, if it is set)."
-_SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
+_SCALE = (
+    "laptop, smollm2, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
+)
 _SEEDS = "0,1,2 or 'range(3)' (default: the study's; with --records all that are on record)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
 

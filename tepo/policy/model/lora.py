@@ -10,7 +10,7 @@ adds up.
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,46 @@ def full_state(model: nn.Module) -> dict[str, Tensor]:
     state = {plain_name(name): value.detach() for name, value in model.state_dict().items() if name not in adapters}
     merged = {f"{name}.weight": weight_of(layer) for name, layer in _adapted_layers(model)}
     return state | merged
+
+
+@torch.no_grad()
+def merge(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: float) -> None:
+    """Add `scale` B A to the weights [out, in] of an adapter's layers in place: the same bits on every machine, with
+    any number of threads.
+
+    adapter: LAYER.lora_A [rank, in] and LAYER.lora_B [out, rank] in bfloat16; scale: of at most a dozen bits, such as
+    2.5. So each product is exact in float64, where they are added element by element in the order of the rank: a matrix
+    product would add in an order of its own. The sum is rounded to the type of the weight."""
+    for layer in (name.removesuffix(".lora_A") for name in adapter if name.endswith(".lora_A")):
+        weight, a, b = weights[f"{layer}.weight"], adapter[f"{layer}.lora_A"], adapter[f"{layer}.lora_B"]
+        total = weight.double()
+        for row, column in zip(a.double(), b.double().T, strict=True):
+            total.addr_(column, row, alpha=scale)
+        weight.copy_(total)
+
+
+def unload(model: nn.Module) -> dict[str, Tensor]:
+    """Merge the adapters, rounded to bfloat16, into their layers, which are plain ones from then on. Returns them as
+    `merge` takes them, none of a model without."""
+    layers = _adapted_layers(model)
+    adapter = {
+        f"{name}.lora_{part}": getattr(layer, f"lora_{part}")["default"].weight.detach().bfloat16()
+        for name, layer in layers
+        for part in "AB"
+    }
+    weights = {f"{name}.weight": layer.base_layer.weight for name, layer in layers}
+    for scale in {layer.scaling["default"] for _, layer in layers}:  # one for all
+        merge(weights, adapter, scale)
+    for name, layer in layers:
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, layer.base_layer)
+    return adapter
+
+
+def rescale(model: nn.Module, scale: float) -> None:
+    """Give the adapters another weight than they were trained with, in place of alpha / rank."""
+    for _, layer in _adapted_layers(model):
+        layer.scaling["default"] = scale
 
 
 def plain_name(name: str) -> str:

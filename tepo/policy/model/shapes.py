@@ -83,7 +83,7 @@ class Shape:
 
 _QWEN_7B = Shape(3584, 18_944, 28, 28, 4, 128, 152_064, positions=131_072)
 _QWEN_1B = Shape(1536, 8960, 28, 12, 2, 128, 151_936, tied=True, positions=131_072)
-_SMOL = "HuggingFaceTB/SmolLM2-135M-Instruct", "cache:smollm2-135m", "cache:smollm2-135m-words"
+_SMOL = "HuggingFaceTB/SmolLM2-135M-Instruct", *(f"cache:smollm2-135m{end}" for end in ("", "-words", "-wordings"))
 KNOWN = {
     "Qwen/Qwen2.5-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,

@@ -32,6 +32,13 @@ class Example:
         text, answer = TASKS[self.problem.family].chain(self.operands, slip)
         return f"{text}\\boxed{{{answer}}}"
 
+    def varied(self, random: Random) -> str:
+        """A right chain in wordings and orders that are drawn."""
+        tell = TASKS[self.problem.family].varied
+        assert tell
+        text, answer = tell(self.operands, random)
+        return f"{text}\\boxed{{{answer}}}"
+
     def terse(self, random: Random, skip: float) -> str:
         """A right chain without some of its steps: each is left out with probability `skip`, as by one who does it in
         the head. A step is a part between commas (where there are several), or a result that a part goes on from

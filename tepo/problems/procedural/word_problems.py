@@ -16,6 +16,9 @@ _NAMES = ("Ada", "Ben", "Carla", "David", "Emma", "Farid", "Grace", "Hugo", "Ine
 _THINGS = ("apples", "books", "cards", "eggs", "marbles", "pencils", "stamps", "stickers", "tickets", "shells")
 _MORE, _FEWER, _TIMES, _SHARE = range(4)
 _SIGNS = "+-*/"
+_SPOKEN = ("plus", "minus", "times", "divided by")
+_OPENINGS = ("", "", "First ", "Then ", "Now ", "So ")
+_ENDINGS = ("", "The answer is ", "So there are ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +143,23 @@ def solve(operands: Operands, slip: Slip) -> tuple[str, int]:
         text += f"{value} {_SIGNS[kind]} {number} = {after}. "
         value = after
     return text, value
+
+
+def vary(operands: Operands, random: Random) -> tuple[str, int]:
+    """What `solve` says without slips, each step in a form that is drawn: `Then 7 + 12 makes 19. 19-5=14. The answer
+    is `, or `12 plus 7 is 19. Now 19 - 5 = 14. `."""
+    text, value = "", operands[3]
+    for index in range(4, len(operands), 3):
+        kind, _, number = operands[index : index + 3]
+        sign, after = _SIGNS[kind], _outcome(value, kind, number)
+        forms = [f"{value} {sign} {number} = {after}. "] * 2
+        forms += [f"{value} {_SPOKEN[kind]} {number} is {after}. ", f"{value}{sign}{number}={after}. "]
+        forms.append(f"{value} {sign} {number} makes {after}. ")
+        if kind in (_MORE, _TIMES):
+            forms += [f"{number} {sign} {value} = {after}. "] * 2
+        tens, units = number - number % 10, number % 10
+        if kind in (_MORE, _FEWER) and tens and units and (between := _outcome(value, kind, tens)) >= 0:
+            forms.append(f"{value} {sign} {tens} = {between}, {between} {sign} {units} = {after}. ")
+        text += random.choice(_OPENINGS) + random.choice(forms)
+        value = after
+    return text + random.choice(_ENDINGS), value

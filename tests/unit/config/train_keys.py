@@ -16,7 +16,7 @@ from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "train-keys.md"
-SCALES = ("laptop", "small_lm", "single_gpu", "paper")
+SCALES = ("laptop", "smollm2", "single_gpu", "paper")
 HEAD = """# The keys of a run
 
 On this page you can look up every key that `tepo train` takes: `tepo train train.steps=40 data.flip_rewards=0.1`. A

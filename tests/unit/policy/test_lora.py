@@ -1,3 +1,4 @@
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,16 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
+from tepo.policy.model.lora import (
+    adapters_off,
+    add_adapters,
+    base_revision,
+    full_state,
+    load_adapters,
+    merge,
+    save_adapters,
+    unload,
+)
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Evidence, GapAlarm
@@ -166,3 +176,44 @@ def test_the_alarm_names_a_skipped_sync() -> None:
     with pytest.raises(RunFailed, match="weights not synced"):
         alarm.check(sampled, trainer, evidence)
     assert torch.equal(logprobs(model), trainer)  # all is back as it was
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_merge_has_the_same_bits_whatever_the_threads_and_the_order(dtype: torch.dtype) -> None:
+    """Those of Python's exact fractions, rounded once to float64 and then to the type of the weight."""
+    draw = torch.Generator().manual_seed(4)
+    weight = torch.randn(48, 96, generator=draw).to(dtype)
+    a, b = (torch.randn(*size, generator=draw).bfloat16() / 8 for size in ((8, 96), (48, 8)))
+    order, results, threads = torch.randperm(8, generator=draw), [], torch.get_num_threads()
+    for count, ranks in ((1, slice(None)), (4, slice(None)), (2, order)):
+        torch.set_num_threads(count)
+        state = {"layer.weight": weight.clone()}
+        merge(state, {"layer.lora_A": a[ranks], "layer.lora_B": b[:, ranks]}, 4.0)
+        results.append(state["layer.weight"])
+    torch.set_num_threads(threads)
+    for row, column in ((0, 0), (17, 40), (47, 95)):
+        terms = (Fraction(float(x)) * Fraction(float(y)) for x, y in zip(b[row], a[:, column], strict=True))
+        exact = float(Fraction(float(weight[row, column])) + 4 * sum(terms))
+        assert results[0][row, column] == torch.tensor(exact, dtype=torch.float64).to(dtype)
+    assert all(torch.equal(result, results[0]) for result in results[1:])
+    assert not torch.equal(results[0], weight)
+
+
+def test_a_model_without_its_adapters_computes_what_it_did_with_them() -> None:
+    model = adapted()
+    before = logprobs(model)
+    with adapters_off(model):
+        assert (logprobs(model) - before).abs().max() > 0.1
+    adapter = unload(model)
+    assert not any("lora" in name for name in model.state_dict())
+    assert set(adapter) == {
+        f"{name}.lora_{part}"
+        for name, module in tiny_model().named_modules()
+        if isinstance(module, nn.Linear) and name != "lm_head"
+        for part in "AB"
+    }
+    torch.testing.assert_close(logprobs(model), before, atol=1e-2, rtol=0)  # the adapters are in bfloat16 now
+    plain = tiny_model()
+    merge(dict(plain.named_parameters()), adapter, 2.0)
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in model.state_dict().items())
+    assert unload(model) == {}

@@ -127,6 +127,28 @@ def test_a_terse_chain_leaves_any_steps_out_and_keeps_the_answer(name, operands,
     assert example.terse(random, 0.0) == example.solution()
 
 
+_SAID = {"plus": "+", "minus": "-", "times": "*", "divided by": "//", "/": "//", "is": "==", "makes": "==", "=": "=="}
+
+
+@given(st.sampled_from(("words1", "words2", "largewords3")), st.integers(0, 500))
+def test_a_varied_chain_is_right_in_each_of_its_steps(name, seed):
+    (example,) = generate_examples({name: 1}, 1, seed, "train")
+    text = example.varied(Random(seed))
+    assert text.endswith(f"\\boxed{{{example.problem.answer}}}")
+    steps = re.findall(r"\d[^.,]*?(?:is|makes|=) ?\d+", text)
+    assert len(steps) >= int(name[-1])
+    for step in steps:
+        said = re.sub("|".join(sorted(map(re.escape, _SAID), key=len, reverse=True)), lambda m: _SAID[m[0]], step)
+        assert eval(said), step
+
+
+def test_varied_chains_of_one_problem_differ_in_words_and_in_numbers():
+    (example,) = generate_examples({"words2": 1}, 1, 3, "train")
+    texts = {example.varied(Random(seed)) for seed in range(200)}
+    assert len(texts) > 100
+    assert len({tuple(re.findall(r"\d+", text)) for text in texts}) >= 3
+
+
 def test_a_slip_is_carried_on_with():
     example = generate_examples({"add3": 1}, 1, seed=0, split="train")[0]
     one, two = map(int, re.findall(r"\d+", example.problem.prompt))

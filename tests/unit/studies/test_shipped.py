@@ -18,6 +18,8 @@ from tepo.studies.study import SCALES, load_study, study_names
 from tests.support.results import table_from_store
 from tests.unit.reporting.printed_tables import file
 
+LANGUAGE = {"small_lm": "language_model", "smollm2": "language_pilot"}  # scale: the study that is of it alone
+
 
 @cache
 def _benchmark(name: str) -> str:
@@ -41,12 +43,13 @@ def _check(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize(
-    "scale", [*SCALES, "small_lm"]
+    "scale", [*SCALES, *LANGUAGE]
 )  # one test a scale: compositions (a tenth of a second each) are shared between studies
 def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) -> None:
-    names = [name for name in study_names() if name != "language_model"]
-    if scale == "small_lm":  # of the others a few ask for models that nothing stands in for
-        names = ["panel_e", "language_model"]
+    of_one_scale = LANGUAGE.values()
+    names = [name for name in study_names() if name not in of_one_scale]
+    if scale in LANGUAGE:  # of the others a few ask for models that nothing stands in for
+        names = ["panel_e", LANGUAGE[scale]]
     planned = plan_all(names, scale, store=tmp_path)
     assert {study.name for study, _ in planned} == {name for name in names if not load_study(name).panels}
     for study, units in planned:

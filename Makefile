@@ -36,8 +36,9 @@ suite: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(PYTEST) -n 4 -m disaster
 
+OF = tests
 unit: $(VENV)/.dev
-	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium"
+	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium" $(OF)
 
 lint: style types docs
 

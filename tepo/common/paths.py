@@ -5,6 +5,7 @@ there wins over a shipped one of the same name.
 """
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from tepo.common.errors import UserError, unknown_name
@@ -64,12 +65,22 @@ def files(kind: str) -> dict[str, Path]:
             by_name |= {path.parent.name: path for path in folder.glob("[!_.]*/study.yaml")}
             continue
         with os.scandir(folder) as entries:  # a plan of a study asks thousands of times
-            by_name |= {
-                entry.name.removesuffix(suffix): folder / entry.name
-                for entry in entries
-                if entry.name.endswith(suffix) and entry.name[0] not in "_." and entry.is_file()
-            }
+            by_name |= _named(
+                folder,
+                suffix,
+                tuple(
+                    entry.name
+                    for entry in entries
+                    if entry.name.endswith(suffix) and entry.name[0] not in "_." and entry.is_file()
+                ),
+            )
     return dict(sorted(by_name.items()))
+
+
+@lru_cache(maxsize=512)
+def _named(folder: Path, suffix: str, names: tuple[str, ...]) -> dict[str, Path]:
+    """Name -> path. Kept: making paths takes longer than looking which files there are."""
+    return {name.removesuffix(suffix): folder / name for name in names}
 
 
 def names(kind: str) -> list[str]:

@@ -96,8 +96,7 @@ def _objective(named: str, changes: tuple[tuple[str, str], ...]) -> row.Row:
     functions, each time, for what they name beside them may have changed."""
     if own_files.is_own("objective", named):
         return row.load_row(named, dict(changes))
-    files = tuple((path, path.stat().st_mtime_ns) for path in paths.files("objective").values())
-    objective = _read_objective(named, changes, files)
+    objective = _read_objective(named, changes, _versions("objective"))
     return row.load_row(named, dict(changes)) if objective.functions else objective
 
 
@@ -128,13 +127,24 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
 
     values = {key: _value(key, text) for key, text in words.items() if key not in GROUPS}
     groups = tuple(f"{key}={value!r}" for key, value in words.items() if key in GROUPS)
-    files = [path for group in GROUPS for path in paths.files(group).values()]
-    config, chosen = _options(groups, tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+    files = _versions(*GROUPS)
+    config, chosen = _options(groups, files)
+    if all(key in _types() and _is_plain(value) for key, value in values.items()):
+        resolved, names = _resolved(groups, files)
+        plain = copy.deepcopy(resolved)
+        if not any(_overlap(key, name) for key in values for name in names) and _replace_all(plain, values):
+            return plain, dict(chosen)
     config = copy.deepcopy(config)
     for key, value in values.items():
         OmegaConf.update(config, key, value, merge=key != "data.reward", force_add=True)
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    return plain, dict(chosen)
+    made: Any = OmegaConf.to_container(config, resolve=True)
+    return made, dict(chosen)
+
+
+def _versions(*groups: str) -> tuple[tuple[Path, int, int], ...]:
+    """Each file of the groups, as it now is."""
+    files = ((path, os.stat(path)) for group in groups for path in paths.files(group).values())
+    return tuple((path, status.st_mtime_ns, status.st_size) for path, status in files)
 
 
 @lru_cache(maxsize=256)
@@ -158,6 +168,51 @@ def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dic
     config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
     check_inside(OmegaConf.to_container(config), Location(_origin({}, chosen)))
     return config, chosen
+
+
+@lru_cache(maxsize=256)
+def _resolved(groups: tuple[str, ...], files: tuple[Any, ...]) -> tuple[dict[str, Any], frozenset[str]]:
+    """The options of `_options` with their interpolations resolved, and the keys that have or read one: while overrides
+    leave those alone, this is what resolving after them would give, which takes most of the time."""
+    from omegaconf import OmegaConf
+
+    config, _ = _options(groups, files)
+    names = set[str]()
+
+    def look(value: Any, key: str) -> None:
+        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for name, inner in parts:
+            look(inner, f"{key}.{name}".strip("."))
+        if isinstance(value, str) and "${" in value:
+            names.update((key, *re.findall(r"[\w.]+", value)))
+
+    look(OmegaConf.to_container(config), "")
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    return resolved, frozenset(names)
+
+
+def _overlap(key: str, name: str) -> bool:
+    """Tell whether one of two keys is at or below the other; a name from an interpolation that begins with a dot is
+    relative, and may be any."""
+    return name[0] == "." or f"{key}.".startswith(f"{name.strip('.')}.") or f"{name.strip('.')}.".startswith(f"{key}.")
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether OmegaConf would put a value in as it is."""
+    if type(value) is list:
+        return all(type(item) is not list and _is_plain(item) for item in value)
+    return value is None or type(value) in (bool, int, float) or (type(value) is str and "${" not in value)
+
+
+def _replace_all(plain: dict[str, Any], values: Mapping[str, Any]) -> bool:
+    """Put values into their sections. False where one is not there, or a value is a mapping so far."""
+    for key, value in values.items():
+        section, _, leaf = key.rpartition(".")
+        around = plain.get(section) if section else plain
+        if not isinstance(around, dict) or isinstance(around.get(leaf), dict):
+            return False
+        around[leaf] = value
+    return True
 
 
 @contextlib.contextmanager
@@ -293,7 +348,7 @@ def _value(key: str, text: str) -> Any:
         items = [match[1] for match in _ITEM.finditer(text[1:-1].strip()) if match[0]]
         return [_text(item) for item in items]
     try:
-        parsed = _parser().parse_override(f"++{key}={text}")
+        parsed = _parsed(f"++{key}={text}")
     except Exception:  # Hydra raises many kinds, and its messages are those of a parser
         if text[:1] not in ("[", "{"):
             return text  # which its type refuses with a sentence
@@ -302,11 +357,11 @@ def _value(key: str, text: str) -> Any:
     if parsed.is_sweep_override():
         fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds; a decimal point is no comma"
         raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
-    return parsed.value()
+    return copy.deepcopy(parsed.value())
 
 
 def _text(text: str) -> str:
-    return str(_parser().parse_override(f"++key={text.strip()}").value()) if _QUOTED.fullmatch(text.strip()) else text
+    return str(_parsed(f"++key={text.strip()}").value()) if _QUOTED.fullmatch(text.strip()) else text
 
 
 def _check_text(plain: Mapping[str, Any], at: Location) -> None:
@@ -319,6 +374,12 @@ def _check_text(plain: Mapping[str, Any], at: Location) -> None:
             if isinstance(scalar, int | float):
                 what = f"{key} is text, and YAML reads what is written there as {scalar!r}"
                 raise at.at(*key.split(".")).error(what, fix="put it in quotes")
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Any:
+    """An override as Hydra's grammar reads it."""
+    return _parser().parse_override(text)
 
 
 @cache

@@ -172,9 +172,7 @@ def scores_of(run: str, benchmark: str, answers: RightAnswers, grader: str, task
 
 def joined_scores(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Scores of several runs, texts as categories."""
-    some = [part for part in parts if len(part)]
-    joined = pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=list(SCORES))
-    return joined.astype(dict.fromkeys(_WORDS, "category"))
+    return _joined(parts, _WORDS, SCORES)
 
 
 def curves_of(run: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -187,6 +185,18 @@ def curves_of(run: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def joined_curves(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Curves of several runs; a metric that a run lacks is missing."""
-    some = [part for part in parts if len(part)]
-    joined = pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=["run", "step"])
-    return joined.astype({"run": "category"})
+    return _joined(parts, ("run",), ("run", "step"))
+
+
+def _joined(parts: Sequence[pd.DataFrame], words: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """The rows of all parts, without any these columns. Texts get the categories of all parts first: those of different
+    categories pandas would join text by text."""
+    categories = dict.fromkeys(words, "category")
+    some = [part.astype(categories) for part in parts if len(part)]
+    if not some:
+        return pd.DataFrame(columns=list(columns)).astype(categories)
+    for word in words:
+        texts = pd.Index(sorted(set[str]().union(*(part[word].cat.categories for part in some))))
+        some = [part.assign(**{word: part[word].cat.set_categories(texts)}) for part in some]
+    joined = pd.concat(some, ignore_index=True)
+    return joined.assign(**{word: joined[word].cat.remove_unused_categories() for word in words})

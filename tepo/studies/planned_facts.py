@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -160,12 +161,15 @@ def _facts(planned: Planned, records: "Records | None") -> Facts:
 
 def _first_of_each(frames: Sequence[pd.DataFrame], keys: list[str]) -> list[pd.DataFrame]:
     """The rows of all frames but those whose keys an earlier frame has."""
-    some = [frame.assign(place=place) for place, frame in enumerate(frames) if len(frame)]
-    if not some:
-        return []
-    joined = pd.concat(some, ignore_index=True)
-    first = joined.groupby(keys, observed=True)["place"].transform("min")
-    return [joined[joined["place"] == first].drop(columns="place")]
+    first, seen = list[pd.DataFrame](), set[tuple[str, ...]]()
+    for frame in frames:
+        of_frame = set(frame[keys].drop_duplicates().itertuples(index=False, name=None))
+        if again := of_frame & seen:
+            keys_of = pd.MultiIndex.from_frame(frame[keys])
+            frame = frame[~keys_of.isin(list(again))]
+        first.append(frame)
+        seen |= of_frame
+    return first
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ class Records:
     known: dict[str, Known] = field(default_factory=dict)  # where several folders hold a run, the first counts
     recipes: dict[str, int] = field(default_factory=dict)
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)  # run and benchmark -> how it was measured
+    contents: dict[Path, tuple[Sequence[Any], Sequence[Any]]] = field(default_factory=dict)  # of a folder: runs, tasks
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
 
     @classmethod
@@ -196,14 +201,16 @@ class Records:
         folders = {folder for run in runs for folder in self.by_run.get(run, ())}
         new = {folder: read_frames(folder) for folder in folders if self.frames[folder] is None}
         self.frames.update(new)
+        for folder, frames in new.items():
+            values_of = [(row, opened(row, folder / "runs.parquet")) for row in frames.runs.itertuples(index=False)]
+            of_task = frames.scores[["run", "benchmark", "task"]].drop_duplicates(["run", "benchmark"])
+            self.contents[folder] = values_of, list(of_task.itertuples(index=False))
         if new:  # whatever is read when, the order of folders counts
             self.known.clear()
             self.tasks.clear()
-        for folder, frames in self.frames.items() if new else ():
-            if frames is None:
-                continue
-            for row in frames.runs.itertuples(index=False):
-                values = opened(row, folder / "runs.parquet")
+        for folder in self.frames if new else ():
+            runs_of, tasks = self.contents.get(folder, ((), ()))
+            for row, values in runs_of:
                 if record := self.known.get(row.run):  # with what any has measured
                     more = {name: getattr(record, name) or values[name] for name in ("validation", "excerpt")}
                     self.known[row.run] = replace(record, **more)
@@ -211,7 +218,7 @@ class Records:
                 ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
                 self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
                 self.recipes[row.run] = row.recipe
-            for row in frames.scores.drop_duplicates(["run", "benchmark"]).itertuples(index=False):
+            for row in tasks:
                 self.tasks.setdefault((row.run, row.benchmark), row.task)
 
     def all_units(self, study: Study, units: Sequence[Unit], seeds: Sequence[int] | None = None) -> list[Unit]:

@@ -1,17 +1,29 @@
 import math
 import re
 import warnings
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 from tepo.common.errors import UserError
-from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import Objective, load_objective
-from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
 from tests.support.commands import ranks
+
+
+@pytest.fixture(scope="module")
+def our_trl() -> ModuleType:
+    """Imported here: TRL takes seconds, and every worker collects this file."""
+    return import_module("tepo.integrations.trl")
+
+
+@pytest.fixture(scope="module")
+def trl_run() -> ModuleType:
+    return import_module("tests.integration.trl_run")
+
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
@@ -39,11 +51,11 @@ def changed(name: str, changes: dict[str, Any]) -> Objective:
     return load_objective(name, eps | changes)
 
 
-def losses(watch: Watch) -> torch.Tensor:
+def losses(watch: Any) -> torch.Tensor:
     return torch.tensor([row["loss"] for row in watch.logs if "loss" in row])
 
 
-def assert_same(ours: Watch, theirs: Watch) -> None:
+def assert_same(ours: Any, theirs: Any) -> None:
     """Values and gradients of all optimiser steps."""
     assert len(ours.gradients) == len(theirs.gradients) == 4
     torch.testing.assert_close(losses(ours), losses(theirs), rtol=0, atol=3e-7)
@@ -53,23 +65,25 @@ def assert_same(ours: Watch, theirs: Watch) -> None:
 
 
 @pytest.mark.parametrize("method", SAME)
-def test_same_as_trl(method, tmp_path):
+def test_same_as_trl(method, tmp_path, trl_run):
     """Four steps of two micro-batches, every second one away from the policy that sampled: the clip acts."""
     row, changes, args = SAME[method]
     rate = {"learning_rate": 1e-6 if method == "GSPO" else 1e-4}  # its bounds would hold every response
-    theirs, _ = train(settings(tmp_path, **args, **rate))
-    ours, _ = train(settings(tmp_path, **rate), changed(row, changes))
+    theirs, _ = trl_run.train(trl_run.settings(tmp_path, **args, **rate))
+    ours, _ = trl_run.train(trl_run.settings(tmp_path, **rate), changed(row, changes))
     assert_same(ours, theirs)
     if method in ("GRPO", "DAPO", "GSPO"):
         assert max(row.get("clip_ratio/region_mean", 0) for row in theirs.logs) > 0.01
 
 
 @pytest.mark.parametrize("row", ["tepo", "gtpo", "clip_cov", "steer"])
-def test_accumulation_changes_nothing(row, tmp_path):
+def test_accumulation_changes_nothing(row, tmp_path, trl_run):
     """One micro-batch of eight and two of four: denominators, selections and entropies are the step's."""
     objective = changed(row, {"alpha": 0.0} if row == "clip_cov" else {})
-    two, _ = train(settings(tmp_path), objective)
-    one, _ = train(settings(tmp_path, per_device_train_batch_size=8, gradient_accumulation_steps=1), objective)
+    two, _ = trl_run.train(trl_run.settings(tmp_path), objective)
+    one, _ = trl_run.train(
+        trl_run.settings(tmp_path, per_device_train_batch_size=8, gradient_accumulation_steps=1), objective
+    )
     assert_same(two, one)
     names = {name for log in two.logs for name in log if name.startswith(("actor/", "clip_ratio"))}
     for mine, other in zip(two.logs[:-1], one.logs[:-1], strict=True):
@@ -78,12 +92,12 @@ def test_accumulation_changes_nothing(row, tmp_path):
 
 
 @pytest.mark.parametrize("row", ["tepo", "gtpo"])
-def test_trains(row, tmp_path):
+def test_trains(row, tmp_path, our_trl, trl_run):
     objective = load_objective(row)
-    watch, trainer = train(settings(tmp_path, learning_rate=1e-3), objective)
+    watch, trainer = trl_run.train(trl_run.settings(tmp_path, learning_rate=1e-3), objective)
     steps = watch.logs[:-1]
     assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
-    for alias, name in ALIASES.items():
+    for alias, name in our_trl.ALIASES.items():
         if alias != "kl" or row == "tepo":
             assert [step[alias] for step in steps] == [step[name] for step in steps]
     assert "reward" in steps[0]
@@ -95,21 +109,21 @@ def test_trains(row, tmp_path):
     assert len(trainer._logs["advantages"]) == 8
 
 
-def test_unscored_completions_count_in_no_group(tmp_path):
+def test_unscored_completions_count_in_no_group(tmp_path, trl_run):
     """TRL's own rule: a completion that no reward function scores has advantage 0 and no part in the baseline."""
 
     def some(completions, **_):
         return [None if number % 4 == 1 else float(number % 3) for number in range(len(completions))]
 
     args = {"loss_type": "dapo", "epsilon_high": 0.28}
-    theirs, _ = train(settings(tmp_path, **args), reward_funcs=some)
-    ours, _ = train(settings(tmp_path), changed("grpo_dapo", {}), reward_funcs=some)
+    theirs, _ = trl_run.train(trl_run.settings(tmp_path, **args), reward_funcs=some)
+    ours, _ = trl_run.train(trl_run.settings(tmp_path), changed("grpo_dapo", {}), reward_funcs=some)
     assert_same(ours, theirs)
 
 
-def test_evaluation_logs_the_loss(tmp_path):
+def test_evaluation_logs_the_loss(tmp_path, trl_run):
     """Each evaluation batch is a mini-batch of its own."""
-    _, trainer = train(settings(tmp_path, max_steps=1, per_device_eval_batch_size=8), "tepo")
+    _, trainer = trl_run.train(trl_run.settings(tmp_path, max_steps=1, per_device_eval_batch_size=8), "tepo")
     logged = trainer.evaluate(trainer.train_dataset.select(range(2)))
     assert math.isfinite(logged["eval_loss"])
     assert trainer._window is None
@@ -125,19 +139,21 @@ CORRECTED = {  # weights of ratios exp(-off), 1, exp(off) in turn, of a sampler 
 
 @pytest.mark.filterwarnings("ignore:.*a rollout has one optimiser step")
 @pytest.mark.parametrize("row", CORRECTED)
-def test_a_correction_with_one_update_a_rollout(row, tmp_path):
+def test_a_correction_with_one_update_a_rollout(row, tmp_path, trl_run):
     """TRL leaves the old log-probs out: the weights are of the policy that sampled, not of log-probs of 0."""
-    watch, trainer = train(settings(tmp_path, num_iterations=1, max_steps=1), row, rollout_func=sampled)
+    watch, trainer = trl_run.train(
+        trl_run.settings(tmp_path, num_iterations=1, max_steps=1), row, rollout_func=trl_run.sampled
+    )
     masks = torch.cat([part["completion_mask"] for part in trainer._buffered_inputs])
     places = torch.arange(masks.shape[1]).expand(masks.shape)[masks.bool()]
-    expected = CORRECTED[row]((SAMPLED_OFF * (places % 3 - 1)).double().exp()).mean()
+    expected = CORRECTED[row]((trl_run.SAMPLED_OFF * (places % 3 - 1)).double().exp()).mean()
     assert watch.logs[0]["actor/correction_dropped"] == 0
     assert watch.logs[0]["actor/correction_weight"] == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_a_correction_without_a_sampler(tmp_path):
+def test_a_correction_without_a_sampler(tmp_path, our_trl, trl_run):
     with pytest.raises(UserError, match=r"(?s)weighs the sampler's log-probs.*use_vllm=True, or a rollout_func"):
-        ObjectiveTrainer(objective="tis", model="never loaded", args=settings(tmp_path))
+        our_trl.ObjectiveTrainer(objective="tis", model="never loaded", args=trl_run.settings(tmp_path))
 
 
 def documented(page: str) -> dict[str, Any]:
@@ -146,12 +162,14 @@ def documented(page: str) -> dict[str, Any]:
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}
 
 
-def test_the_documented_lines_train_tepo(tmp_path):
+def test_the_documented_lines_train_tepo(tmp_path, trl_run):
     """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
     given = {"num_iterations": 1, **documented("trainers-use.md")}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*a rollout has one optimiser step")
-        tepo, baseline = (train(settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo"))
+        tepo, baseline = (
+            trl_run.train(trl_run.settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo")
+        )
     first, second = ((one - other).abs().max() for one, other in zip(tepo.gradients, baseline.gradients, strict=True))
     assert first < 1e-9
     assert second > 1e-3
@@ -167,14 +185,14 @@ def test_the_documented_lines_train_tepo(tmp_path):
         ("reinforce", None),
     ],
 )
-def test_one_update_a_rollout_warns(row, what, tmp_path):
-    objective, one = load_objective(row), settings(tmp_path, num_iterations=1)
+def test_one_update_a_rollout_warns(row, what, tmp_path, our_trl, trl_run):
+    objective, one = load_objective(row), trl_run.settings(tmp_path, num_iterations=1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_one_update(objective, one)
+        our_trl.warn_of_one_update(objective, one)
         assert [what in str(warning.message) for warning in caught] == ([] if what is None else [True])
-        warn_of_one_update(objective, settings(tmp_path, num_iterations=2))
-        warn_of_one_update(objective, settings(tmp_path, num_iterations=1, steps_per_generation=4))
+        our_trl.warn_of_one_update(objective, trl_run.settings(tmp_path, num_iterations=2))
+        our_trl.warn_of_one_update(objective, trl_run.settings(tmp_path, num_iterations=1, steps_per_generation=4))
         assert len(caught) == (what is not None)
 
 
@@ -188,22 +206,22 @@ def test_one_update_a_rollout_warns(row, what, tmp_path):
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "optimiser step"),
     ],
 )
-def test_settings_that_would_be_ignored(changes, what, tmp_path):
+def test_settings_that_would_be_ignored(changes, what, tmp_path, our_trl, trl_run):
     with pytest.raises(UserError, match=what):
-        ObjectiveTrainer(objective="tepo", model="never loaded", args=settings(tmp_path, **changes))
+        our_trl.ObjectiveTrainer(objective="tepo", model="never loaded", args=trl_run.settings(tmp_path, **changes))
 
 
-def test_every_setting_named_exists(tmp_path):
-    assert all(hasattr(settings(tmp_path), name) for name in REPLACED)
+def test_every_setting_named_exists(tmp_path, our_trl, trl_run):
+    assert all(hasattr(trl_run.settings(tmp_path), name) for name in our_trl.REPLACED)
 
 
 @pytest.mark.disaster
-def test_processes_change_nothing(tmp_path):
+def test_processes_change_nothing(tmp_path, trl_run):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
     for rank in ranks("tests.integration.trl_run", tmp_path):
         rank.end()
     for row in ("tepo", "gtpo", "clip_cov"):
-        one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
+        one = trl_run.with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
         two = torch.load(tmp_path / f"{row}.pt")
         torch.testing.assert_close(losses(one), two["losses"], rtol=1e-6, atol=1e-6)
         for mine, other in zip(one.gradients, two["gradients"], strict=True):

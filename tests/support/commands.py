@@ -7,7 +7,6 @@ its study forked by the same server. One that is `started`, and may be killed, s
 a user.
 """
 
-import contextlib
 import fcntl
 import os
 import pty
@@ -162,17 +161,11 @@ class Terminal:
     """A command in a terminal of its own."""
 
     def __init__(self, *words: str | Path, **environment: str) -> None:
-        self.printed, (self.ours, theirs) = "", pty.openpty()
-        where: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-        where["env"] = {**os.environ, "TERM": "dumb", **environment}
-        command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
-
-        def take() -> None:
-            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores it, and so would its child
-
-        self.process = subprocess.Popen(command, **where, preexec_fn=take)
-        os.close(theirs)
+        self.printed, (self.ours, self._theirs) = "", pty.openpty()
+        environment = os.environ | {"TERM": "dumb"} | environment
+        arguments = (os.ttyname(self._theirs), environment, "tepo_cli", *map(str, words))
+        self.process = _SERVER.Process(target=_in_terminal, args=arguments)
+        self.process.start()
 
     def wait_for(self, text: str, seconds: float = TIME_LIMIT) -> str:
         """What was printed up to a text, since the last call."""
@@ -181,6 +174,8 @@ class Terminal:
             assert time.monotonic() < end, self.printed
             if select.select([self.ours], [], [], 1)[0]:
                 self.printed += os.read(self.ours, 4096).decode(errors="replace")
+            else:
+                assert self.process.exitcode is None, self.printed
         shown, _, self.printed = self.printed.partition(text)
         return shown
 
@@ -191,12 +186,12 @@ class Terminal:
         """Press a key until the command has ended, as a person does: Python's `input` misses a Ctrl-C that comes after
         it has written its prompt and before it waits for keys. Returns the exit code."""
         end = time.monotonic() + seconds
-        while self.process.poll() is None:
+        while self.process.exitcode is None:
             assert time.monotonic() < end, self.printed
             self.type(key)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(60)  # a second one while it ends would kill it
-        return self.process.returncode
+            self.process.join(60)  # a second one while it ends would kill it
+        os.close(self._theirs)  # what it printed has an end
+        return self.process.exitcode
 
 
 def free_port() -> int:
@@ -239,6 +234,22 @@ def _become(
     if own_signal:
         own_signal.wait()
     work(*arguments)
+
+
+def _in_terminal(terminal: str, environment: dict[str, str], name: str, *words: str) -> None:
+    """In the forked process: a session of its own, whose terminal is all of its streams."""
+    os.setsid()
+    descriptor = os.open(terminal, os.O_RDWR)
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(descriptor, number)
+    # those that are there were made for other streams: output with a buffer, and input from nowhere
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    _run_module(name, *words)
 
 
 def _with_our_server(name: str, *words: str) -> None:

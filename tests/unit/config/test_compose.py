@@ -1,7 +1,12 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.common.paths import CONFIG
 from tepo.config.compose import GROUPS, compose, options
+from tests.support.runs import write
 
 
 def test_defaults_are_the_laptop_run() -> None:
@@ -82,3 +87,36 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 def test_every_option_of_every_group_composes(group: str) -> None:
     for option in options(group):
         compose([f"{group}={option}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "tokens"),
+    [
+        ("${data.max_new_tokens}", [], 7),
+        ("${data.max_new_tokens}", ["data.max_new_tokens=9"], 9),
+        ("${oc.select:data.max_new_tokens,3}", ["data.max_new_tokens=9"], 9),
+        ("${.max_prompt_tokens}", ["train.max_prompt_tokens=9"], 9),
+        ("${data.max_new_tokens}", ["data.max_new_tokens=9", "train.max_new_tokens=5"], 5),
+    ],
+)
+def test_a_reference_follows_what_it_reads(
+    text: str, words: list[str], tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop = (CONFIG / "scale" / "laptop.yaml").read_text()
+    scale = re.sub(r"max_new_tokens: .*", f"max_new_tokens: {text}", laptop)
+    data = "data: {max_new_tokens: 7, max_prompt_tokens: 7}"
+    write(tmp_path / "scale" / "mine.yaml", f"{scale}\n{data}\n")
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    assert compose(["scale=mine"]).train.max_prompt_tokens == 7  # kept, while the others are composed
+    assert compose(["scale=mine", *words]).train.max_new_tokens == tokens
+
+
+def test_who_changes_a_configuration_changes_no_other() -> None:
+    words = ["train.steps=3", "data.benchmarks=[add3]"]
+    first = compose(words)
+    first.data.benchmarks.append("add4")
+    first.data.tasks["add4"] = 1.0
+    first.objective["name"] = "another"
+    again = compose(words)
+    assert again.data.benchmarks == ["add3"]
+    assert again == compose(["train.steps=3", "data.benchmarks=[add3]"]) != first

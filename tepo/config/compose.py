@@ -117,7 +117,8 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
     if referring := [word for word in overrides if "${" in word]:
         what, fix = "what stands in ${…} is no key of the configuration", "'\\${' are the characters themselves"
         return UserError(what, where=" ".join(referring), fix=fix)
-    return UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`")
+    what = next(iter(str(error).splitlines()), "a reference ${…} in a file of the configuration leads nowhere")
+    return UserError(what, where=" ".join(overrides), fix="see `tepo train --help`")
 
 
 def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:

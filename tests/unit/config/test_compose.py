@@ -111,6 +111,20 @@ def test_a_reference_follows_what_it_reads(
     assert compose(["scale=mine", *words]).train.max_new_tokens == tokens
 
 
+@pytest.mark.parametrize("reference", ["${data.no_such_key}", "${data.max_${data.name}_tokens}"])
+def test_a_reference_of_a_file_that_leads_nowhere_is_named(
+    reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the second one Hydra says nothing at all."""
+    (tmp_path / "scale").mkdir()
+    head = "# @package _global_\n# x\ndefaults: [laptop, _self_]\nscale: mine\n"
+    (tmp_path / "scale/mine.yaml").write_text(f"{head}train: {{max_new_tokens: '{reference}'}}\n")
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"leads nowhere|no_such_key") as refused:
+        compose(["scale=mine"])
+    assert refused.value.where == "scale=mine"
+
+
 def test_who_changes_a_configuration_changes_no_other() -> None:
     words = ["train.steps=3", "data.benchmarks=[add3]"]
     first = compose(words)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tepo.common import trust
 from tepo.common.errors import UserError
-from tepo.policy.model.model_location import base_fingerprint, load_config
+from tepo.policy.model.model_location import CACHE, base_fingerprint, load_config
 from tepo.store.run_folder import RunFolder, final_model
 
 
@@ -74,7 +74,7 @@ def _no_run(path: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if "/" in path or path.startswith("package:") or Path(path).exists():
+        if "/" in path or path.startswith(("package:", CACHE)) or Path(path).exists():
             raise
         raise UserError(
             f"{path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}",

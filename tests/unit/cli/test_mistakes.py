@@ -136,6 +136,14 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
         table("panel-e", store=tmp_path)
 
 
+def test_a_model_that_is_not_in_the_cache_is_no_misspelt_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
+    for name in ("smollm2-135m-wordings", "of-mine"):
+        with pytest.raises(UserError, match="^that model is not in the cache") as refused:
+            find_target(f"cache:{name}", tmp_path, None)
+        assert refused.value.fix == f"tepo model fetch {name}"
+
+
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     run = tmp_path / "0123456789ab"
     write(run / "config.json", "[]")

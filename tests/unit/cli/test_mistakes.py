@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
+from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
 from tepo_cli.commands.evaluate import evaluate
@@ -139,8 +140,8 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
 def test_a_model_that_is_not_in_the_cache_is_no_misspelt_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
     for name in ("smollm2-135m-wordings", "of-mine"):
-        with pytest.raises(UserError, match="^that model is not in the cache") as refused:
-            find_target(f"cache:{name}", tmp_path, None)
+        with pytest.raises(UserError, match=r"^that model is not in the cache") as refused:
+            tokenizer_of(Weights.of_base(f"cache:{name}", None))
         assert refused.value.fix == f"tepo model fetch {name}"
 
 

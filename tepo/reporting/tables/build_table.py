@@ -3,6 +3,7 @@ difference to a baseline."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import median
 
 import pandas as pd
@@ -87,6 +88,7 @@ class _TablePart:
         """True where some row is measured on each benchmark: an average over other samples is another number."""
         return set(self.samples["benchmark"].unique()) == set(self.benchmarks)
 
+    @cached_property
     def by_seed(self) -> pd.DataFrame:
         """The samples with those of untrained rows, measured once, for every seed of the others: each run started from
         them."""
@@ -118,7 +120,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     for part in compared:
         rows = set(part.samples["row"])
         if part.baseline and part.baseline.key in rows and len(rows) > 1 and part.complete:
-            questions += [pair.question() for pair in pair_rows(part.by_seed(), part.baseline.key)]
+            questions += [pair.question() for pair in pair_rows(part.by_seed, part.baseline.key)]
     measured = {answer.question.a: answer for answer in answers(questions, family)}
     compared_blocks = [_compared(block, part, spec, measured) for block, part in zip(blocks, parts, strict=True)]
     printed = [_printed_block(part.rows, spec.reference) for part in parts]
@@ -227,7 +229,7 @@ def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Quest
         if len(lines) > 1 and lines["low"].notna().all():
             best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
     beside: dict[str, list[Question]] = {}
-    for pair in pairs_of(part.by_seed(), best) if best else ():
+    for pair in pairs_of(part.by_seed, best) if best else ():
         beside.setdefault(pair.benchmark, []).append(pair.question())
     return {
         column: questions

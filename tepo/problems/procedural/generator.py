@@ -32,9 +32,9 @@ class Example:
         text, answer = TASKS[self.problem.family].chain(self.operands, slip)
         return f"{text}\\boxed{{{answer}}}"
 
-    def varied(self, random: Random) -> str:
+    def wording(self, random: Random) -> str:
         """A right chain in wordings and orders that are drawn."""
-        tell = TASKS[self.problem.family].varied
+        tell = TASKS[self.problem.family].wording
         assert tell
         text, answer = tell(self.operands, random)
         return f"{text}\\boxed{{{answer}}}"

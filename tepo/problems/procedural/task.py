@@ -12,7 +12,7 @@ class Task(NamedTuple):
     draw: Callable[[Random], Operands]
     form: Callable[..., str]  # the prompt of these operands
     chain: Callable[[Operands, Slip], tuple[str, int]]  # the working and the answer
-    varied: Callable[[Operands, Random], tuple[str, int]] | None = None  # the same in other words, where there are some
+    wording: Callable[[Operands, Random], tuple[str, int]] | None = None  # the same, in words that are drawn
 
 
 def exact(value: int, wrong: Sequence[int]) -> int:

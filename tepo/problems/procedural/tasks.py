@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 
 from tepo.problems.procedural.task import Operands, Slip, Task
-from tepo.problems.procedural.word_problems import STORIES, draw_story, solve, tell, vary
+from tepo.problems.procedural.word_problems import STORIES, draw_story, solve, tell, wording
 
 
 def near(value: int) -> list[int]:
@@ -200,7 +200,7 @@ TASKS: dict[str, Task] = {
         for steps in range(2, 31)
     },
     **{
-        f"{name}{steps}": Task(partial(draw_story, scenes, steps, sizes), partial(tell, scenes), solve, vary)
+        f"{name}{steps}": Task(partial(draw_story, scenes, steps, sizes), partial(tell, scenes), solve, wording)
         for name, (scenes, sizes) in STORIES.items()
         for steps in range(1, 7)
     },

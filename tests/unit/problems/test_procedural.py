@@ -131,9 +131,9 @@ _SAID = {"plus": "+", "minus": "-", "times": "*", "divided by": "//", "/": "//",
 
 
 @given(st.sampled_from(("words1", "words2", "largewords3")), st.integers(0, 500))
-def test_a_varied_chain_is_right_in_each_of_its_steps(name, seed):
+def test_a_chain_in_other_words_is_right_in_each_of_its_steps(name, seed):
     (example,) = generate_examples({name: 1}, 1, seed, "train")
-    text = example.varied(Random(seed))
+    text = example.wording(Random(seed))
     assert text.endswith(f"\\boxed{{{example.problem.answer}}}")
     steps = re.findall(r"\d[^.,]*?(?:is|makes|=) ?\d+", text)
     assert len(steps) >= int(name[-1])
@@ -142,9 +142,9 @@ def test_a_varied_chain_is_right_in_each_of_its_steps(name, seed):
         assert eval(said), step
 
 
-def test_varied_chains_of_one_problem_differ_in_words_and_in_numbers():
+def test_wordings_of_one_problem_differ_in_words_and_in_numbers():
     (example,) = generate_examples({"words2": 1}, 1, 3, "train")
-    texts = {example.varied(Random(seed)) for seed in range(200)}
+    texts = {example.wording(Random(seed)) for seed in range(200)}
     assert len(texts) > 100
     assert len({tuple(re.findall(r"\d+", text)) for text in texts}) >= 3
 

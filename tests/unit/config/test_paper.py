@@ -22,7 +22,7 @@ MODELS = {
 
 
 def test_the_papers_models_are_options() -> None:
-    assert {*MODELS, *SMALL, "laptop", *(f"smollm2-135m{more}" for more in ("", "-hub", "-words"))} == set(
+    assert {*MODELS, *SMALL, "laptop", *(f"smollm2-135m{more}" for more in ("", "-hub", "-words", "-wordings"))} == set(
         options("model")
     )
 

@@ -60,6 +60,7 @@ def show_price(
     `show_fit.answer` has counted the runs. shortlists, choices: stand-ins for runs of rows whose settings are not
     known yet."""
     from tepo.planning.laptop_cost import cpu_seconds, disk_bytes, probe, unpriced
+    from tepo.policy.model.model_location import is_gone
     from tepo.store.find_run import costs
 
     todo, one_core = unfinished(unique(units)), units[0].one_core
@@ -73,6 +74,10 @@ def show_price(
     if new and not one_core:  # a probe would load the model
         name = new[0].config.data.name
         say_wrapped(f"nothing like {new[0].label} on data={name} was measured in the store: no price from measurements")
+        return
+    if gone := next((unit for unit in new if is_gone(unit.config.model.path)), None):
+        say_wrapped(f"no measured run like {gone.label} in the store, and its model is not here for a probe")
+        show_count(units)
         return
     basis = [f"medians over {counted(len(known_costs), 'measured run')} in {store}"] if known_costs else []
     for unit in new:

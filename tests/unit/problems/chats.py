@@ -132,4 +132,5 @@ SHIPPED = {  # the models that are asked by their chat template, in the style of
     "smollm2-135m": "base asked by ChatML",
     "smollm2-135m-hub": "base asked by ChatML",
     "smollm2-135m-words": "base asked by ChatML",
+    "smollm2-135m-wordings": "base asked by ChatML",
 }

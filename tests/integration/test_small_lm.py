@@ -106,15 +106,14 @@ def test_a_shipped_warm_start_is_the_one_on_record_under_another_version_of_tran
 
 
 def test_a_warm_start_has_entropy_to_lose_and_problems_to_learn(models: Path) -> None:
-    """In bounds that leave room for another kind of CPU and for chance: of 64 problems, four responses each."""
+    """In bounds that leave room for another kind of CPU and for chance: of 32 problems, four responses each."""
     fetch(WARM)
     script = paths.PACKAGE.parent / "examples/base_entropy.py"
-    done = subprocess.run(
-        [sys.executable, script, f"cache:{WARM}", "words2"], capture_output=True, text=True, check=True
-    )
+    words = [f"cache:{WARM}", "words2", "--dtype", DTYPE, "--problems", "32"]
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=True)
     _, right, entropy, numbers, _, _ = done.stdout.splitlines()[-1].split()
     assert 12 <= float(right) <= 50
-    assert float(entropy) >= 0.28
+    assert float(entropy) >= 0.26
     assert float(numbers) >= 0.15
 
 

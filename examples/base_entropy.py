@@ -1,4 +1,4 @@
-"""What RL can lose: the entropy of a base in nats per sampled token, of numbers and operators apart from other words,
+"""Entropy that RL can lose: that of a base in nats per sampled token, of numbers and operators apart from other words,
 and how often it is right. One thread, about a minute a task for a model of 135M parameters.
 
     tepo model fetch smollm2-135m-wordings

@@ -132,8 +132,8 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     config, chosen = _options(groups, files)
     if all(key in _types() and _is_plain(value) for key, value in values.items()):
         resolved, names = _resolved(groups, files)
-        plain = copy.deepcopy(resolved)
-        if not any(_overlap(key, name) for key in values for name in names) and _replace_all(plain, values):
+        apart = not any(_overlap(key, name) for key in values for name in names)
+        if apart and _replace_all(plain := copy.deepcopy(resolved), values):
             return plain, dict(chosen)
     config = copy.deepcopy(config)
     for key, value in values.items():

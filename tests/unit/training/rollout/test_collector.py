@@ -166,10 +166,12 @@ def drawn(rollout: Rollout) -> list[tuple[int, list[float], list[int]]]:
     ],
 )
 def test_ranks_agree_on_the_end_of_training(tmp_path: Path, right: Callable[[int], bool], kind: str) -> None:
+    config = small(tmp_path, "train.max_rounds=2")
+
     def end(exchange: Exchange) -> Ending:
         sampler = Clock(lambda number: [(10, right(number))] * 4)
         with pytest.raises(EarlyStop) as caught:
-            collected(small(tmp_path, "train.max_rounds=2"), sampler, exchange)
+            collected(config, sampler, exchange)
         return caught.value.ending
 
     one, other = on_two_ranks(end)
@@ -179,6 +181,8 @@ def test_ranks_agree_on_the_end_of_training(tmp_path: Path, right: Callable[[int
 
 
 def test_what_ends_one_rank_ends_the_other(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=2")
+
     class Broken(Clock):
         def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
             raise Diverged("not numbers")
@@ -186,7 +190,7 @@ def test_what_ends_one_rank_ends_the_other(tmp_path: Path) -> None:
     def end(exchange: Exchange) -> None:
         sampler = (Broken if exchange.rank else Clock)(every_third)
         with pytest.raises(Diverged, match="not numbers" if exchange.rank else None):
-            collected(small(tmp_path, "train.max_rounds=2"), sampler, exchange)
+            collected(config, sampler, exchange)
 
     on_two_ranks(end)
 

@@ -1,6 +1,5 @@
 import itertools
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.support.runs import assert_same_run, few_problems, interrupted, lasting, small, weights
 
+BASE = PACKAGE / "assets/laptop"
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
 # AdamW's decay multiplies the weights by 1 - lr decay: by -1 in each of the 32 updates of step 1, by -3 in step 2,
 # where attention leaves float32. Without a gradient nothing is skipped on the way there.
@@ -47,36 +47,24 @@ def problems(path: Path, *answers: str) -> tuple[str, str, str]:
 
 
 def ended(config: RunConfig) -> RunFolder:
-    run, steps = RunFolder.of(config), []  # type: RunFolder, list[int]
-    train(Run(config))
+    """A run that is not trained again when it has ended."""
+    run = RunFolder(train(Run(config)))
     assert run.finished()
-    before = (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
-    train(Run(config), lambda step, row: steps.append(step))
-    assert steps == []
-    assert before == (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
+    before = (run.metrics(), run.checkpoints())
+    train(Run(config), lambda step, row: pytest.fail("another step"))
+    assert before == (run.metrics(), run.checkpoints())
     return run
 
 
 @pytest.mark.parametrize(
-    ("answers", "kind", "why"),
-    [
-        (("{}",), "saturation", "all responses to the 16 prompts drawn were right"),
-        (
-            ("7",),
-            "collapse",
-            r"all responses to the 16 prompts drawn were wrong, and none was ever right: look at the golds "
-            r"\(`tepo data verify`\), the form of the prompts and train.max_new_tokens "
-            r"\(\d+ of \d+ responses were cut off\)",
-        ),
-        (("{}", "7"), "no signal", r"none of 16 prompts gave both .* \(\d+ all right, \d+ all wrong\)"),
-    ],
+    ("answers", "kind"), [(("{}",), "saturation"), (("7",), "collapse"), (("{}", "7"), "no signal")]
 )
 def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
-    tmp_path: Path, answers: tuple[str, ...], kind: str, why: str
+    tmp_path: Path, answers: tuple[str, ...], kind: str
 ) -> None:
     run = ended(small(tmp_path / "runs", *problems(tmp_path / "p.jsonl", *answers)))
     assert str(run.ending()) == f"{kind} at step 1"
-    assert re.fullmatch(why, run.ending().why)
+    assert ("tepo data verify" in run.ending().why) == (kind == "collapse")  # nothing was ever right
     assert run.metrics() == []
     assert run.manifest()["steps"] == 0
     kept = [json.loads(line) for line in run.examples_file.read_text().split("\n")[:-1]]
@@ -84,10 +72,8 @@ def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
     for row in kept:
         assert row.keys() == {"prompt", "gold", "response", "right", "cut_off"}
         assert row["right"] == row["response"].endswith(f"\\boxed{{{row['gold']}}}")
-    base = load_file(PACKAGE / "assets/laptop/model.safetensors")
-    result = load_file(final_model(run.path) / "model.safetensors")
-    assert result.keys() == base.keys()
-    assert all(torch.equal(value, base[name]) for name, value in result.items())
+    base, result = (load_file(folder / "model.safetensors") for folder in (BASE, final_model(run.path)))
+    torch.testing.assert_close(result, base, rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -139,7 +125,7 @@ def test_weights_that_break_with_the_last_update_of_a_step_do_not_count(tmp_path
 
 def test_a_base_that_is_broken_is_a_failure(tmp_path: Path) -> None:
     """Nothing was trained, so nothing diverged. Its weights are finite, and its activations are not."""
-    shutil.copytree(PACKAGE / "assets/laptop", tmp_path / "base")
+    shutil.copytree(BASE, tmp_path / "base")
     file = tmp_path / "base/model.safetensors"
     save_file({name: value * 1e30 for name, value in load_file(file).items()}, file, {"format": "pt"})
     config = small(tmp_path / "runs", f"model.path={tmp_path / 'base'}")

@@ -113,16 +113,14 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"), [(20, ["train.learning_rate=1e-4"]), (10, [RATE, *BFLOAT16])], ids=["float32", "bfloat16"]
+    ("steps", "words"), [(10, ["train.learning_rate=1e-4"]), (6, [RATE, *BFLOAT16])], ids=["float32", "bfloat16"]
 )
 def test_no_alarm_where_nothing_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, steps: int, words: list[str]
 ) -> None:
     folder = train(Run(small(tmp_path, f"train.steps={steps}", *TINY, *words)))
     assert len(RunFolder(folder).metrics()) == steps
-    first, *others = capsys.readouterr().err.splitlines()
-    assert first.startswith("first prompt")
-    assert len(others) == 1  # the prompt itself
+    assert len(capsys.readouterr().err.splitlines()) == 2  # the first prompt
 
 
 def test_in_bfloat16_a_sync_left_out_warns_and_stops_nothing(
@@ -131,7 +129,6 @@ def test_in_bfloat16_a_sync_left_out_warns_and_stops_nothing(
     skip([2])
     heard: dict[int, str] = {}
     train(Run(small(tmp_path, RATE, *TINY, *BFLOAT16)), lambda step, row: heard.update({step: capsys.readouterr().err}))
-    assert heard[1].startswith("first prompt")
-    assert len(heard[1].splitlines()) == 2  # the prompt itself
+    assert len(heard[1].splitlines()) == 2  # the first prompt
     assert heard[3] == ""
     assert "warning: after a sync 1 samplers answer to the last bit as before" in heard[2].replace("\n", " ")

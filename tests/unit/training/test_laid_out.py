@@ -1,7 +1,4 @@
-from dataclasses import replace
-
 import pytest
-import torch
 
 from tepo.config.compose import compose
 from tepo.planning.fit import fit
@@ -36,13 +33,6 @@ def test_a_configuration_that_leaves_nothing_open_asks_no_gpu(monkeypatch: pytes
     monkeypatch.setattr(setup, "gpus_here", lambda device: pytest.fail("asked"))
     run = Run(compose())
     assert setup.laid_out(run) == (run, {})
-
-
-def test_a_card_of_unknown_speed_is_said(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "gpus_here", lambda device: replace(gpus, card=None))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Card of tomorrow")
-    _, why = setup.laid_out(Run(compose(["scale=paper"])))
-    assert why["card"] == "Card of tomorrow: of unknown speed, so an H100's is assumed"
 
 
 @pytest.mark.vllm

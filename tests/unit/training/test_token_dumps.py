@@ -35,7 +35,7 @@ def test_what_became_of_dumps_is_said_and_a_changed_one_is_not_believed(
     assert f"{run.tokens(1)} is not as it was written (SHA-256)" in said
     assert f"{run.tokens(2)} is missing" in said
     for read in (run.token_dumps, run.excerpt):  # of the finished run too
-        with pytest.raises(UserError, match=r"is not as it was written.*\n.*step_000001\.json\ntry: .*move it away"):
+        with pytest.raises(UserError, match=r"is not as it was written.*\n.*step_000001\.json"):
             read()
     with pytest.raises(UserError, match=r"step_000001\.json"):
         run.check_whole(contents=True)

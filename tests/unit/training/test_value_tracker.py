@@ -6,42 +6,37 @@ import pytest
 import torch
 
 from tepo.config.run_config import RunConfig
-from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Response
 from tepo.store.run_folder import final_model
 from tepo.training.loop import train
-from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.rollout_batch import Group
 from tepo.training.run import Run
 from tepo.training.value_tracker import ValueTracker
+from tests.support.rollouts import graded, rollout
 from tests.support.runs import assert_same_run, interrupted, lasting, small, write
-
-CPU = torch.device("cpu")
-
-
-def group(name: str, *rewards: float) -> Group:
-    responses = [Response(np.array([5, 6], np.int32), np.zeros(2, np.float32), None, True) for _ in rewards]
-    return Group(Prompt(0, Problem(name, "", ""), [1]), responses, np.array(rewards, np.float32))
 
 
 def test_a_visit_forgets_by_how_far_the_policy_has_moved(tmp_path: Path) -> None:
     """As the lines of SPO's code: rho = clip(2^(-D/0.06), 0.875, 0.96), alpha = rho alpha + r, beta = rho beta + 1 - r,
     with D of the last response, and rho = 0.96 at first."""
     tracker, level = ValueTracker(), [-1.0]
-    assert tracker.values([group("a", 1)]) == [0.5]
+    assert tracker.values([graded([1], name="a")]) == [0.5]
 
     def visit(*groups: Group) -> None:
-        tracker.visit(FlatRollout(groups, CPU), lambda scored: torch.full((int(scored.lengths.sum()),), level[0]))
+        tracker.visit(rollout(*groups), lambda scored: torch.full((int(scored.lengths.sum()),), level[0]))
 
-    visit(group("a", 1), group("b", 0))
+    visit(graded([1], name="a"), graded([0], name="b"))
     right = 0.96 * 0.5 + 1
-    assert tracker.values([group("a", 0), group("b", 0)]) == [right / (right + 0.48), 0.48 / (right + 0.48)]
+    assert tracker.values([graded([0], name="a"), graded([0], name="b")]) == [
+        right / (right + 0.48),
+        0.48 / (right + 0.48),
+    ]
     for moved, kept in ((0.006, 2**-0.1), (0.001, 0.96), (1.0, 0.875)):
         level[0] -= moved
         before = tracker.known["a"]
-        visit(group("a", 0))
+        visit(graded([0], name="a"))
         after = tracker.known["a"]
         assert (after.right, after.wrong) == pytest.approx((kept * before.right, kept * before.wrong + 1), rel=1e-5)
-    visit(group("c", 1, 0, 1))  # of a group all count
+    visit(graded([1, 0, 1], name="c"))  # of a group all count
     assert (tracker.known["c"].right, tracker.known["c"].wrong) == (2.48, 1.48)
     tracker.write(tmp_path)
     again = ValueTracker.read(tmp_path)
@@ -60,7 +55,7 @@ def few(folder: Path, *words: str) -> RunConfig:
     return small(folder / "runs", *spo, f"data={file}", *words)
 
 
-@pytest.mark.parametrize("words", [(), ("train.staleness=1",), ("train.samples_per_prompt=2",)], ids=str)
+@pytest.mark.parametrize("words", [("train.staleness=1",), ("train.samples_per_prompt=2",)], ids=str)
 def test_a_killed_run_ends_as_one_that_went_through(tmp_path: Path, words: tuple[str, ...]) -> None:
     for step in (1, 2):
         config = few(tmp_path / "stopped", *words)

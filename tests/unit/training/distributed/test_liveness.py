@@ -121,12 +121,6 @@ def test_signs_are_kept_with_the_reason_at_an_end_that_is_not_good_and_not_anoth
     assert not folder.exists()
 
 
-def test_a_run_of_one_rank_writes_no_signs(tmp_path: Path) -> None:
-    with Heartbeat(tmp_path / "ranks", 0, 1):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 END = """
 import sys, time
 from pathlib import Path

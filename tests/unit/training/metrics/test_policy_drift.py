@@ -50,14 +50,11 @@ def test_values_by_hand(cut: list[list[int]]) -> None:
     [
         ("grpo_dapo", {}, ("token", {"low": 0.2, "high": 0.28})),
         ("tepo", {}, ("sequence", {"low": 0.2, "high": 0.28})),
-        ("gspo", {}, ("sequence", {"low": 3e-4, "high": 4e-4})),
         ("cispo", {}, ("token", {"high": 0.28})),
-        ("kimi_k2_5", {}, ("token", {"low": 0.2, "high": 0.28})),
         ("tepo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}, ("sequence", {"high": 0.28})),
         ("gmpo", {}, None),  # its ratio is the response's, its bounds each token's
         ("prefix_is", {}, None),
         ("grpo_s", {}, None),  # an arithmetic mean
-        ("reinforce", {}, None),
         ("sapo", {}, None),
     ],
 )

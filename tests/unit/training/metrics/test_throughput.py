@@ -1,39 +1,25 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.policy.model.shapes import Shape
-from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Response
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.metrics.throughput import Size, TokenCounts, phases
-from tepo.training.resources.gpu_cards import peak_operations
-from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.rollout_batch import Group
 from tepo.training.run import Run
+from tests.support.rollouts import graded, rollout
 from tests.support.runs import small
 
 
-def rollout(*groups: tuple[int, list[int]]) -> FlatRollout:
-    """Of groups, each the length of its prompt and those of its responses."""
-    return FlatRollout(
-        [
-            Group(
-                Prompt(number, Problem("", "", ""), [0] * prompt),
-                [Response(zeros := np.zeros(length, np.float32), zeros, zeros, True) for length in lengths],
-                np.zeros(len(lengths), np.float32),
-            )
-            for number, (prompt, lengths) in enumerate(groups)
-        ],
-        torch.device("cpu"),
-    )
+def of_lengths(prompt: int, *responses: int) -> Group:
+    return graded([0] * len(responses), responses, prompt=prompt)
 
 
 def test_a_run_has_the_figures_of_one_rank(tmp_path: Path) -> None:
-    folder = train(Run(small(tmp_path, "train.steps=3", "train.checkpoint_every=1")))
+    folder = train(Run(small(tmp_path, "train.steps=2", "train.checkpoint_every=1")))
     rows = RunFolder(folder).metrics()
     for row in rows:
         seconds = phases({name[9:]: value for name, value in row.items() if name.startswith("timing_s/")})
@@ -66,16 +52,16 @@ def test_operations_are_those_of_the_products_of_a_model() -> None:
 
 
 def test_a_prompt_counts_once_a_group() -> None:
-    found = Size.of(rollout((3, [2, 4]), (5, [1, 7])))
+    found = Size.of(rollout(of_lengths(3, 2, 4), of_lengths(5, 1, 7)))
     assert found.tokens == 3 + 6 + 5 + 8
     # a response's token attends to the prompt and what came before it; the prompt to itself, once
     pairs = 3**2 + (5**2 - 3**2) + (7**2 - 3**2) + 5**2 + (6**2 - 5**2) + (12**2 - 5**2)
     assert found.pairs == pairs
-    assert Size.of(rollout((3, [2]))).pairs == 25
+    assert Size.of(rollout(of_lengths(3, 2))).pairs == 25
 
 
 def test_work_adds_up() -> None:
-    work, one = TokenCounts(), rollout((3, [2, 4]))
+    work, one = TokenCounts(), rollout(of_lengths(3, 2, 4))
     work.score(one, 0)
     assert work.scored == (0, 0)
     work.score(one, 2)
@@ -83,9 +69,3 @@ def test_work_adds_up() -> None:
     assert work.scored == tuple(2 * value for value in Size.of(one))
     assert work.trained == tuple(3 * value for value in Size.of(one))
     assert work.batch == 3 + 2 + 3 + 4, "as verl counts, each response with its prompt"
-
-
-def test_no_peak_is_made_up() -> None:
-    assert peak_operations("NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
-    assert peak_operations("NVIDIA H100 80GB HBM3", "float32") is None
-    assert peak_operations("a card that nobody knows", "bfloat16") is None

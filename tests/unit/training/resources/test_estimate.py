@@ -1,5 +1,4 @@
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,10 +26,6 @@ RECORD = Path(__file__).parents[4] / "perf/results/gpu_nvidia_h200.json"
 
 def paper(machine: str, *words: str) -> Fit:
     return fit(Run(compose(["scale=paper", *words])), BY_NAME[machine])
-
-
-def seconds(machine: str, *words: str) -> float:
-    return paper(machine, *words).time.total
 
 
 def measured(part: str) -> dict[str, float]:
@@ -118,12 +113,11 @@ def test_the_step_that_verl_published_comes_out(monkeypatch: pytest.MonkeyPatch)
         ("8 H100", "8 A100"),
         ("2 x 8 H100", "8 H100"),
         ("8 H200", "8 H100"),
-        ("8 H100", "8 H100 model=qwen3-14b"),
         ("8 H200 model=qwen3-14b", "8 H200 model=qwen2.5-32b"),
         ("8 H100 train.max_new_tokens=4096", "8 H100"),
         ("8 H100 train.epochs=1", "8 H100"),
-        ("8 H100 train.samples_per_prompt=4", "8 H100"),
         ("8 H100", "8 H100 sampler.margin=2"),
+        ("8 H100", "8 H100 train.checkpoint_every=1"),
         ("8 H100 sampler.max_rows=256", "8 H100 sampler.max_rows=32"),  # less runs side by side
         ("8 H100 sampler.tensor_parallel=2", "8 H100 sampler.tensor_parallel=1"),
         ("8 H100 model=qwen2.5-32b", "8 H100 model=qwen2.5-32b sampler.tensor_parallel=1"),
@@ -135,8 +129,7 @@ def test_the_step_that_verl_published_comes_out(monkeypatch: pytest.MonkeyPatch)
 def test_what_makes_a_step_longer(shorter: str, longer: str) -> None:
     def step(words: str) -> float:
         machine = next(name for name in sorted(BY_NAME, key=len, reverse=True) if words.startswith(name))
-        config = compose(["scale=paper", *words.removeprefix(machine).split()])
-        return fit(Run(config), BY_NAME[machine]).time.total
+        return paper(machine, *words.removeprefix(machine).split()).time.total
 
     assert step(shorter) < step(longer)
 
@@ -176,20 +169,11 @@ def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
 
 
 @pytest.mark.parametrize(("rows", "milliseconds"), [(64, 1.1), (256, 3.9), (512, 8.6)])
-def test_a_small_model_waits_for_the_host_of_vllm_and_a_large_one_does_not(rows: int, milliseconds: float) -> None:
-    """vLLM was measured to take so long for a token of so many rows on the host. A GPU reads 0.5B in less, and
-    72B in more: no time of the host comes on top of that."""
+def test_a_small_model_waits_for_the_host_of_vllm(rows: int, milliseconds: float) -> None:
+    """vLLM was measured to take so long for a token of so many rows on the host. A GPU reads 0.5B in less."""
     config, count, tokens = compose(["scale=paper", "model=qwen2.5-0.5b", *PLAIN]), rows, 1000
     spent = decoding(Run(config), H200, 40 * GIB, rows, count, tokens, tokens)
     assert 1 < 1000 * spent / tokens / milliseconds < 3
-    large = replace(SEVEN, layers=280)
-    spent = decoding(Run(config, sizes=large), H200, 400 * GIB, rows, count, tokens, tokens)
-    weights = 2 * (large.layers * large.layer_parameters + large.head_parameters)
-    context = estimate.PROMPT + tokens * math.exp(estimate.SPREAD**2) / 2
-    reading = (weights + rows * context * 2 * large.cache_numbers) / (estimate.BANDWIDTH * H200.bandwidth)
-    computing = weights / (estimate.WIDE * H200.operations)  # two operations a weight of two bytes
-    prompts = rows * estimate.PROMPT / config.train.samples_per_prompt * computing
-    assert spent == pytest.approx(tokens * max(reading, rows * computing) + prompts, rel=0.01)
 
 
 def test_a_checkpoint_takes_the_time_of_a_copy_where_main_memory_holds_one() -> None:
@@ -203,9 +187,6 @@ def test_a_checkpoint_takes_the_time_of_a_copy_where_main_memory_holds_one() -> 
     for machine, wait in ((roomy, size / 8 / 20e9), (tight, found.time.write)):
         time = step_time(found.run, machine, found.memory)
         assert time.checkpoints == pytest.approx((time.total - time.checkpoints) / every * wait)
-    assert found.hours(trained=True) > found.run.config.train.steps * found.time.total / 3600 + found.time.write / 3600
-    often = paper("8 H100", "train.checkpoint_every=1").time
-    assert often.checkpoints > 5 * paper("8 H100").time.checkpoints
 
 
 def test_a_step_is_no_shorter_than_the_updates_of_the_longest_response() -> None:
@@ -239,12 +220,21 @@ def test_updates_hold_the_memory_that_they_held_on_an_h200(
     assert planned / GIB == pytest.approx(measured("one_gpu")[f"{name}: peak memory, to the plan"], rel=0.06)
 
 
+PLAN = """
+import sys
+from tepo.config.compose import compose
+from tepo.planning.fit import fit
+from tepo.planning.gpus import machines
+from tepo.sampling.backends import sampler_backend, sampler_kinds
+from tepo.training.engine.backends import engine_backend, engine_kinds
+from tepo.training.run import Run
+
+assert any(fit(Run(compose(["scale=paper"])), one).time.total for one in machines())
+print(*map(sampler_backend, sampler_kinds()), *map(engine_backend, engine_kinds()))
+assert not {"torch", "numpy", "transformers", "vllm", "deepspeed"} & set(sys.modules)
+"""
+
+
 def test_a_plan_imports_no_torch() -> None:
-    code = (
-        "import sys; from tepo.config.compose import compose; from tepo.planning.fit import fit; "
-        "from tepo.planning.gpus import machines; "
-        "from tepo.training.run import Run; "
-        "assert any(fit(Run(compose(['scale=paper'])), one).time.total for one in machines()); "
-        "assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
-    python("-c", code)
+    """It reads every backend's declaration."""
+    python("-c", PLAN)

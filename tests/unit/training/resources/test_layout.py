@@ -9,8 +9,7 @@ from tepo.config.run_config import RunConfig
 from tepo.planning.fit import fit
 from tepo.planning.gpus import machines
 from tepo.policy.model.shapes import KNOWN
-from tepo.store.run_id import run_id
-from tepo.training.resources.gpu_cards import A100, CARDS, GIB, H100, H200
+from tepo.training.resources.gpu_cards import A100, GIB, H100
 from tepo.training.resources.layout import fill, is_open, lacking, with_all, with_share
 from tepo.training.resources.memory import Gpus, memory, sequence_bytes
 from tepo.training.run import Run
@@ -49,8 +48,7 @@ def test_what_is_left_open_is_chosen_with_a_reason(scale: str, gpus: Gpus, said:
 
 
 @pytest.mark.parametrize(
-    ("name", "model"),
-    [*itertools.product(("8 H100", "8 A100", "2 x 8 H100"), ("qwen2.5-7b", "qwen2.5-32b")), ("8 H200", "qwen3-14b")],
+    ("name", "model"), [("8 H100", "qwen2.5-32b"), ("8 A100", "qwen2.5-7b"), ("8 H200", "qwen3-14b")]
 )
 def test_no_layout_that_fits_is_faster_than_the_one_that_is_chosen(name: str, model: str) -> None:
     """By the plan's own figures, each layout given by hand; but for the fiftieth that a setting has to save."""
@@ -72,13 +70,8 @@ def test_a_large_model_is_cut_over_gpus_where_that_is_faster() -> None:
     )
     assert chosen.run.config.sampler.tensor_parallel in (4, 8)
     assert chosen.time.total < 0.5 * alone.time.total
-    said = chosen.why["sampler.tensor_parallel"]
-    assert said.startswith(
-        f"{chosen.run.config.sampler.tensor_parallel}: {chosen.time.total:.0f} s a step by estimate; "
-    )
-    assert f"1: {alone.time.total:.0f} s, 2: " in said
+    assert f"1: {alone.time.total:.0f} s, 2: " in chosen.why["sampler.tensor_parallel"]
     assert chosen.why["engine.zero_stage"].endswith("1: no room, 2: no room")
-    assert chosen.why["engine.zero_stage"].startswith("3: ")
 
 
 def test_the_optimiser_lies_in_main_memory_only_where_nothing_fits_without() -> None:
@@ -119,22 +112,6 @@ def test_where_nothing_fits_the_nearest_is_planned_and_said_not_to_fit() -> None
     assert max(lacks for lacks, _ in lacking(found, small, memory(found, small))) > 0
 
 
-def test_a_card_of_unknown_speed_is_laid_out_as_an_h100() -> None:
-    config = compose(["scale=paper"])
-    unknown = replace(EIGHT, card=None)
-    assert choose(config, unknown) == choose(config, EIGHT)
-    assert CARDS["NVIDIA H200"] is H200
-
-
-def test_the_layout_is_no_part_of_the_id() -> None:
-    """So a run that was begun with one goes on with another: on other cards, or after its memory was too small."""
-    words = ["scale=single_gpu", "data=laptop", "model=laptop"]
-    sizes = ("2", "4096", "3", "64", "true", "true")
-    given = [f"{key}={size}" for key, size in zip(OPEN, sizes, strict=True)]
-    assert run_id(compose(words)) == run_id(compose([*words, *given]))
-    assert run_id(compose(words)) != run_id(compose([*words, "engine=deepspeed"]))
-
-
 @pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-14b"])
 def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     """All phases fit, and nearly all of the GPU is used while responses are drawn; the cache holds sequences."""
@@ -150,12 +127,6 @@ def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     assert memory(Run(given), gpus).sampler == pytest.approx(0.3 * device)
 
 
-def test_a_run_that_is_measured_has_the_gpu_for_itself() -> None:
-    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", *CLOSED]), Gpus(8, 8, 79 * GIB)
-    share = with_all(Run(config), gpus).config.sampler.memory_fraction
-    assert share == pytest.approx(0.97 - 1.5 / 79, abs=0.001)
-
-
 def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
     """Training and measuring; a sampler without memory of its own asks for none."""
     config, others = compose(["scale=paper", *CLOSED, "sampler.max_rows=9999"]), 2 * GIB
@@ -165,13 +136,12 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
         assert beside == pytest.approx(alone - 2 / 79, abs=0.002)
     plan = memory(Run(config), shared)
     assert plan.sampling + others < 79 * GIB
-    for gpus, said, fix in (
-        (Gpus(8, 8, 79 * GIB, 60 * GIB), "too little .* other processes hold 60", "CUDA_VISIBLE_DEVICES"),
-        (Gpus(8, 8, 40 * GIB), r"11\.\d of 40 GiB are left for the sampler: too little", "tepo plan"),
+    for gpus, said in (
+        (Gpus(8, 8, 79 * GIB, 60 * GIB), "too little .* other processes hold 60"),
+        (Gpus(8, 8, 40 * GIB), r"11\.\d of 40 GiB are left for the sampler: too little"),
     ):
-        with pytest.raises(UserError, match=said) as caught:
+        with pytest.raises(UserError, match=said):
             with_share(Run(compose(["scale=paper", *CLOSED])), gpus)
-        assert fix in caught.value.fix
 
 
 def test_layers_are_computed_twice_only_where_the_memory_needs_it() -> None:

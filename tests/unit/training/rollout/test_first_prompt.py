@@ -27,9 +27,6 @@ def test_it_is_shown_with_its_control_tokens_and_without_escapes() -> None:
         *("| «<|im_start|>»system", "| Be brief.«<|im_end|>»", "| «<|im_start|>»user"),
         *("| red \\x1b[31m\\u202e here", "| 1+1?«<|im_end|>»", "| «<|im_start|>»assistant", "| "),
     ]
-    with_tokens = show_first_prompt(stream(ESCAPE), tokens=True)
-    assert with_tokens.startswith(shown)
-    assert with_tokens.count("\n") == shown.count("\n") + 60
 
 
 def test_it_is_stored_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

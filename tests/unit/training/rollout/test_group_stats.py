@@ -3,25 +3,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Response
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout_batch import Group, Prompt
-
-
-def group(number: int, rewards: list[float], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
-    """A graded group; the first `cut` responses were stopped by the length limit."""
-    responses = [
-        Response(np.zeros(length, np.int32), np.zeros(length, np.float32), None, index >= cut)
-        for index, length in enumerate(lengths)
-    ]
-    prompt = Prompt(number, Problem(str(number), "", ""), [1])
-    return Group(prompt, responses, np.array(rewards, dtype=np.float32), timeouts)
+from tepo.training.rollout_batch import Group
+from tests.support.rollouts import graded
 
 
 def test_a_rollout_counts_all_that_was_consumed() -> None:
-    first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
-    dropped = [group(0, [1] * 4, [2] * 4), group(2, [0] * 4, [5] * 4, cut=4, timeouts=2), group(3, [0] * 4, [1] * 4)]
+    first, last = (
+        graded([1, 0, 0, 0], [1, 2, 3, 4], number=1, cut=1),
+        graded([1, 1, 1, 0], [9, 1, 1, 1], number=4, timeouts=1),
+    )
+    dropped = [
+        graded([1] * 4, [2] * 4, number=0),
+        graded([0] * 4, [5] * 4, number=2, cut=4, timeouts=2),
+        graded([0] * 4, [1] * 4, number=3),
+    ]
     consumed = sorted([first, last, *dropped], key=lambda group: group.prompt.number)
     rollout = Rollout([first, last], [one.without_logprobs() for one in consumed], left_over=7)
     assert rollout.metrics() == pytest.approx(
@@ -47,7 +43,7 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
 
 def test_rewards_of_ones_own_and_noise_are_told_apart() -> None:
     """Two groups of two: the first response of each is flipped. Named rewards are those that are trained on."""
-    plain = [group(number, [1, 0.25], [1, 1]) for number in range(2)]
+    plain = [graded([1, 0.25], [1, 1], number=number) for number in range(2)]
     noisy = [
         replace(
             one,
@@ -72,6 +68,6 @@ def test_rewards_of_ones_own_and_noise_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
 def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
-    drawn = group(0, [1] + [0] * (size - 1), [1] * size)
+    drawn = graded([1] + [0] * (size - 1))
     names = [name for name in Rollout([drawn], [drawn]).metrics() if "best@" in name]
     assert names == [f"critic/score/best@{k}" for k in expected]

@@ -177,10 +177,8 @@ def test_constants_of_J_are_in_the_loss(added: str, more: float):
 
 CHAINS = {
     "sum": ("x0 = d", "{x} + 0.001*d*{n}", "w*A + 0.001*x"),
-    "product": ("x0 = 1 + d", "{x}*1.0001*(1 + 0*d)", "w*A*x"),
     "minima": ("x0 = d", "max(min({x}, d), sg(d))", "w*A + x"),
     "rollout": ("x0 = R", "({x} - mean_g({x}))*1.01 + R", "w*x"),
-    "sum of itself": ("x0 = d", "{x} + {x}", "w*A + 1e-100*x"),
     "product of itself": ("x0 = exp(0*d)", "{x}*{x}", "w*A + x"),
 }
 
@@ -208,12 +206,6 @@ def test_a_chain_of_300_lines(kind: str):
 def test_the_digest_is_of_the_meaning(one: str, other: str, same: bool):
     first, second = (formula(J, w="exp(d)").digest for J in (one, other))
     assert (first == second) == same
-
-
-def test_doubling_lines_stay_small():
-    lines = {"x0": "d", **{f"x{n}": f"x{n - 1} + x{n - 1}" for n in range(1, 60)}}
-    made = formula("A*x59/2**8", **lines)
-    assert len(list(made._j.below())) < 200
 
 
 def test_what_a_condition_leaves_out_may_be_infinite():

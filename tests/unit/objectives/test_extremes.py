@@ -9,6 +9,7 @@ from tepo.objectives import Groups, Objective, TokenBatch
 from tepo.objectives.batch import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import variants
+from tests.unit.objectives.flat import by_hand
 
 ROWS = variants()
 LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))

@@ -141,38 +141,16 @@ def test_numbers_are_taken_where_tensors_are(J: str):
     assert gradient(made, case).isfinite().all()
 
 
-def test_a_mean_over_responses_of_what_the_rollout_hands_over():
-    """It was one over tokens."""
-    case, made = make_case(0), formula("mean_b(responses(A))*exp(d)")
-    batch = case.batch(made)
-    (mean,) = made.prepare(batch).values.values()
-    each = [values[0] for values in batch.advantages.split(batch.lengths.tolist()) if len(values)]
-    torch.testing.assert_close(mean, torch.stack(each).mean())
-
-
 @pytest.mark.parametrize("function", ["min", "max"])
-def test_equal_arguments_share_the_gradient_whatever_their_order(function: str):
-    """At ratio 1 and away from it: one digest, one gradient; a number takes no share."""
+def test_equal_arguments_share_the_gradient_and_a_number_takes_none(function: str):
+    """At ratio 1 and away from it. That their order does not matter is asked of random formulas."""
     for case in (make_case(0, drift=0.0), make_case(0)):
-        whole = gradient(formula("w*A", w="exp(d)"), case)
-        shares = {"w, sg(w)": 1 / 2, "w, sg(w), sg(1*w)": 1 / 3, "w, w + 0*H_old, sg(w)": 2 / 3, "w, -1, 50": None}
-        for given, share in shares.items():
-            parts = given.split(", ")
-            one, other = (formula(f"{function}({', '.join(order)})*A", w="exp(d)") for order in (parts, parts[::-1]))
-            assert one.digest == other.digest
-            torch.testing.assert_close(gradient(one, case), gradient(other, case), rtol=1e-12, atol=0)
-            if share:
-                torch.testing.assert_close(gradient(one, case), share * whole, rtol=1e-12, atol=1e-15)
+        whole = gradient(formula("exp(d)*A"), case)
+        for parts, share in {"w, sg(w)": 1 / 2, "w, sg(w), sg(1*w)": 1 / 3, "w, w + 0*H_old, sg(w)": 2 / 3}.items():
+            slope = gradient(formula(f"{function}({parts})*A", w="exp(d)"), case)
+            torch.testing.assert_close(slope, share * whole, rtol=1e-12, atol=1e-15)
     case = make_case(0, drift=0.0)
     assert torch.equal(gradient(formula(f"{function}(w, 1)*A", w="exp(d)"), case), gradient(formula("exp(d)*A"), case))
-
-
-@pytest.mark.parametrize(("added", "more"), [("+ 3", 3.0), ("- 2*0.25 + 1", 0.5), ("- L", -6.0), ("+ 0.5*L - 3", 0.0)])
-def test_constants_of_J_are_in_the_loss(added: str, more: float):
-    case = make_case(0)
-    plain, made = (formula(J, w="exp(d)") for J in ("w*A - k3(d)", f"w*A - k3(d) {added}"))
-    torch.testing.assert_close(loss_of(made, case).loss, loss_of(plain, case).loss - more)
-    assert torch.equal(gradient(plain, case), gradient(made, case))
 
 
 CHAINS = {

@@ -252,20 +252,17 @@ def test_what_a_function_gives_is_checked(code: str, said: str, line: int) -> No
     assert caught.value.where == f"own.py:{line}"
 
 
-@pytest.mark.parametrize(
-    ("name", "takes", "gives", "code", "said"),
-    [
-        ("f_g", "response", "response", "x.float()", "f_g gives float32 [9] on cpu; expected: float64 [9]"),
-        ("f_r", "response", "number", "x", "f_r gives float64 [9] on cpu; expected: float64 [] on cpu, a single"),
-        ("f_g", "any number", "same", "x.sum()", "f_g gives float64 [] on cpu; expected: float64 [9] on cpu, as its"),
-        ("f_r", "response", "condition", "x > 0", "f_r gives bool [9] on cpu; expected: bool [24]"),
-    ],
-)
+IN_A_ROLLOUT = [  # name, what it takes and gives, what it returns, what is said
+    ("f_g", "response", "response", "x.float()", "f_g gives float32 [9] on cpu; expected: float64 [9]"),
+    ("f_r", "response", "number", "x", "f_r gives float64 [9] on cpu; expected: float64 [] on cpu, a single"),
+    ("f_g", "any", "same", "x.sum()", "f_g gives float64 [] on cpu; expected: float64 [9] on cpu, as its"),
+]
+
+
+@pytest.mark.parametrize(("name", "takes", "gives", "code", "said"), IN_A_ROLLOUT)
 def test_what_a_function_of_a_rollout_gives_is_checked(name: str, takes: str, gives: str, code: str, said: str) -> None:
-    text = FILE.replace('takes="token number?", gives="token"', f'takes="{takes}", gives="{gives}"')
-    text = text.replace("def soft", f"def {name}").replace(RETURN, f"    return {code}")
-    call = f"{name}(R, 1)" if "number" in takes else f"{name}(R)"
-    made = mine(text, "A*d", A=f"R*{call}" if gives != "condition" else f"where({call}, R, 0)")
+    text = f"@function(takes='{takes}', gives='{gives}')\ndef {name}(layout, x):\n    return {code}\n"
+    made = mine(f"from tepo.objectives import function\n{text}", "A*d", A=f"R*{name}(R)")
     with pytest.raises(UserError) as caught:
         made.advantages(make_case(5).groups())
     assert said in caught.value.what

@@ -46,19 +46,11 @@ class KeepingEngine:
     @torch.no_grad()
     def step(self, learning_rate: float) -> dict[str, float]:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        flat = torch.cat(
-            [
-                torch.zeros(parameter.numel(), dtype=parameter.dtype)
-                if parameter.grad is None
-                else parameter.grad.flatten()
-                for parameter in parameters
-            ]
-        )
+        flat = torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten() for one in parameters])
         total = flat if self.comm is None else self.comm.all_sum(flat)
         self.kept.append(total)
-        for parameter, part in zip(
-            parameters, total.split([parameter.numel() for parameter in parameters]), strict=True
-        ):
+        sizes = [parameter.numel() for parameter in parameters]
+        for parameter, part in zip(parameters, total.split(sizes), strict=True):
             parameter -= learning_rate * part.view_as(parameter)
         self.model.zero_grad()
         return {}
@@ -96,9 +88,8 @@ def make_groups(count: int = 5) -> list[Group]:
         for row, own in zip(tokens, places, strict=True):
             logprobs = np.minimum(near.logprobs.numpy()[own] + 0.3 * rng.standard_normal(len(row)), -0.01)
             entropies = near.entropies.numpy()[own] + 0.1 * rng.standard_normal(len(row))
-            responses.append(
-                Response(row, logprobs.astype(np.float32), np.abs(entropies).astype(np.float32), len(row) < LIMIT)
-            )
+            statistics = (values.astype(np.float32) for values in (logprobs, np.abs(entropies)))
+            responses.append(Response(row, *statistics, len(row) < LIMIT))
         rewards = np.array([1, 0, 0, number % 2], dtype=np.float32)
         groups.append(Group(Prompt(number, Problem(str(number), "", ""), prompt), responses, rewards))
     return groups
@@ -112,15 +103,8 @@ def turned(groups: list[Group]) -> list[Group]:
 @cache
 def configuration(groups: int) -> RunConfig:
     """Two updates on one mini-batch of all groups."""
-    return compose(
-        [
-            f"train.max_new_tokens={LIMIT}",
-            f"train.prompts_per_step={groups}",
-            f"train.mini_batch_prompts={groups}",
-            "train.epochs=2",
-            "train.learning_rate=0.05",
-        ]
-    )
+    sizes = (f"train.{name}={groups}" for name in ("prompts_per_step", "mini_batch_prompts"))
+    return compose([f"train.max_new_tokens={LIMIT}", *sizes, "train.epochs=2", "train.learning_rate=0.05"])
 
 
 def run(

@@ -28,6 +28,13 @@ def groups():
     return make_groups()
 
 
+def assert_same(outcome, expected) -> None:
+    """Gradients of both updates, and metrics."""
+    (gradients, metrics), (others, means) = outcome, expected
+    assert [distance(*pair) <= 1e-12 for pair in zip(gradients, others, strict=True)] == [True, True]
+    assert metrics == pytest.approx(means, rel=1e-5, abs=1e-7)
+
+
 def test_few_objectives_reach_every_name_and_function():
     """Every row is asked by tests/unit/objectives/test_formula_check.py, without the path."""
     reached = set().union(*map(parts_of, FEW.values()))
@@ -43,11 +50,9 @@ def test_micro_batches_and_order(label, groups):
     assert parts == 2, "one micro-batch an update"
     assert all(gradient.norm() > 0 for gradient in expected)
     for budget, given in ((17, groups), (60, turned(groups))):
-        gradients, found, parts = run(FEW[label], given, budget, torch.float64)
+        *outcome, parts = run(FEW[label], given, budget, torch.float64)
         assert parts > 2
-        assert distance(gradients[0], expected[0]) <= 1e-12, budget
-        assert distance(gradients[1], expected[1]) <= 1e-12, budget
-        assert found == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+        assert_same(outcome, (expected, metrics))
 
 
 @pytest.mark.parametrize("label", FEW)
@@ -63,24 +68,21 @@ def test_two_ranks(groups, tmp_path: Path):
         rank.end(240)
     found = torch.load(tmp_path / "gradients.pt")
     assert set(found) == set(FEW)
-    for label, (gradients, metrics) in found.items():
-        expected, alone, _ = run(FEW[label], groups, WHOLE, torch.float64)
-        for number in range(2):
-            assert distance(gradients[number], expected[number]) <= 1e-12, (label, number)
-        assert metrics == pytest.approx(alone, rel=1e-5, abs=1e-7), label
+    for label, outcome in found.items():
+        assert_same(outcome, run(FEW[label], groups, WHOLE, torch.float64)[:2])
 
 
-@pytest.mark.parametrize("ranks", [3, 24])
-@pytest.mark.parametrize("label", ["grpo", "tepo", "tepo, exact KL", "kl_cov, many", "grpo_dapo, group means"])
+@pytest.mark.parametrize(
+    ("label", "ranks"),
+    [("grpo", 3), ("tepo, exact KL", 3), ("kl_cov, many", 3), ("grpo_dapo, group means", 3), ("kl_cov, many", 24)],
+)
 def test_groups_cut_between_ranks(label, ranks, groups):
     """Of three ranks each has parts of several groups; of 24 some have none of the 20 sequences."""
-    expected, metrics, _ = run(ROWS[label], groups, WHOLE, torch.float64)
+    expected = run(ROWS[label], groups, WHOLE, torch.float64)[:2]
     found = on_ranks(lambda rank: run(ROWS[label], groups, 17, torch.float64, rank), ranks)
     assert len({backwards for _, _, backwards in found}) == 1, "sharded engines need as many passes on every rank"
-    for gradients, means, _ in found:
-        assert distance(gradients[0], expected[0]) <= 1e-12
-        assert distance(gradients[1], expected[1]) <= 1e-12
-        assert means == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+    for *outcome, _ in found:
+        assert_same(outcome, expected)
 
 
 def test_old_and_initial_values_are_shared_out(groups):

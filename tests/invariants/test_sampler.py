@@ -32,11 +32,8 @@ def assert_same(groups, expected, *, exact=False):
         for a, b in zip(group, other, strict=True):
             assert a.tokens.tolist() == b.tokens.tolist()
             assert a.finished == b.finished
-            compare = (
-                np.testing.assert_array_equal if exact else (lambda x, y: np.testing.assert_allclose(x, y, atol=4e-5))
-            )
-            compare(a.logprobs, b.logprobs)
-            compare(a.entropies, b.entropies)
+            for one, two in ((a.logprobs, b.logprobs), (a.entropies, b.entropies)):
+                np.testing.assert_allclose(one, two, rtol=0, atol=0 if exact else 4e-5)
 
 
 def test_the_same_call_gives_the_same_bits(model, whole):
@@ -62,9 +59,9 @@ def test_alone_or_in_company(model, whole):
     assert_same(sampler.sample(PROMPTS[::-1], KEYS[::-1], PARAMS)[::-1], whole)
 
 
-@pytest.mark.parametrize("limits", [{"max_rows": 1}, {"max_rows": 3}, {"max_rows": 9}])
-def test_however_many_rows_at_a_time(model, whole, limits):
-    assert_same(TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, PARAMS), whole)
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_however_many_rows_at_a_time(model, whole, rows):
+    assert_same(TorchSampler(model, TOKENIZER, max_rows=rows).sample(PROMPTS, KEYS, PARAMS), whole)
 
 
 def test_whatever_memory_is_free(model, whole, monkeypatch):
@@ -104,57 +101,28 @@ OTHERS = [Job(100 + number, [7 + number] * (3 + 5 * number), number) for number 
 WAVE = [Job(number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
 
 
-def gathered(queue):
-    """The groups of `WAVE` in its order, once nothing is under way."""
-    groups = {}
-    while done := queue.finished():
-        groups.update(done)
-    return [groups[job.number] for job in WAVE]
+# what is done with a queue, in order: jobs are added; `look`, `glance`: at what is finished; `abort`
+HISTORIES = {
+    "after others": (OTHERS, WAVE),
+    "before others": (WAVE, OTHERS),
+    "beside others": (OTHERS[:2], OTHERS[2:], "look", WAVE, [replace(job, number=job.number + 100) for job in OTHERS]),
+    "after an abort": (OTHERS, WAVE, "look", "abort", WAVE),
+    "after an abort in its midst": (WAVE, "glance", "abort", WAVE, OTHERS),
+}
 
 
-def after_others(queue):
-    queue.add(OTHERS)
-    queue.add(WAVE)
-
-
-def before_others(queue):
-    queue.add(WAVE)
-    queue.add(OTHERS)
-
-
-def beside_others_one_by_one(queue):
-    for job in OTHERS:
-        queue.add([job])
-    queue.finished()
-    queue.add(WAVE)
-    for job in OTHERS:
-        queue.add([replace(job, number=job.number + 100)])
-
-
-def after_an_abort(queue):
-    queue.add(OTHERS)
-    queue.add(WAVE)
-    queue.finished()
-    queue.abort()
-    queue.add(WAVE)
-
-
-def after_an_abort_in_its_midst(queue):
-    queue.add(WAVE)
-    queue.finished(0.0)
-    queue.abort()
-    before_others(queue)
-
-
-@pytest.mark.parametrize(
-    "history", [after_others, before_others, beside_others_one_by_one, after_an_abort, after_an_abort_in_its_midst]
-)
-@pytest.mark.parametrize("limits", [{}, {"max_rows": 9}, {"max_rows": 3}])
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("limits", [{}, {"max_rows": 3}])
 def test_the_same_bits_whatever_else_is_queued_finished_or_aborted(model, limits, history):
     expected = TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, PARAMS)
     queue = TorchSampler(model, TOKENIZER, **limits).start(PARAMS)
-    history(queue)
-    assert_same(gathered(queue), expected, exact=True)
+    acts = {"look": queue.finished, "glance": lambda: queue.finished(0.0), "abort": queue.abort}
+    for step in HISTORIES[history]:
+        acts[step]() if isinstance(step, str) else queue.add(step)
+    groups = {}
+    while done := queue.finished():
+        groups.update(done)
+    assert_same([groups[job.number] for job in WAVE], expected, exact=True)
 
 
 def test_rows_of_two_waves_never_run_together(model, monkeypatch):

@@ -45,6 +45,7 @@ def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
     assert result.scores["truncated"] == np.mean([row["finish"] == "length" for row in rows])
     assert result.interval[0] < result.accuracy < result.interval[1]
     assert not (tmp_path / "parts").exists()
+    assert [session["sampler"] for session in sessions(tmp_path)] == [Dice.parts]
 
 
 def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
@@ -57,14 +58,10 @@ def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
 
 def test_another_evaluation_in_the_folder_is_refused(tmp_path):
     run(tmp_path, policy={"step": 12})
-    for options in (
-        {"seed": 8, "policy": {"step": 12}},
-        {"policy": {"step": 36}},
-        {"limit": 3, "policy": {"step": 12}},
-    ):
+    for options in ({"seed": 8}, {"policy": {"step": 36}}, {"limit": 3}):
         sampler = Dice()
         with pytest.raises(UserError, match="holds another evaluation"):
-            run(tmp_path, sampler, **options)
+            run(tmp_path, sampler, **{"policy": {"step": 12}} | options)
         assert sampler.asked == []
 
 
@@ -72,21 +69,18 @@ def test_how_tokens_are_filtered_identifies_an_evaluation(tmp_path):
     """By default nothing of it is in an identity, which is that of what was measured before there were filters."""
     run(tmp_path / "plain")
     assert "draws" not in json.loads((tmp_path / "plain/task.json").read_text())
-    filters = ({"top_p": 0.9}, {"top_p": 0.8}, {"top_k": 9}, {"min_p": 0.1})
-    for index, changes in enumerate(filters):
-        run(tmp_path / f"{index}", benchmark=ones(**changes))
-        assert json.loads((tmp_path / f"{index}/task.json").read_text())["draws"] == {"temperature": 1.0, **changes}
-        for other in [{}, *filters]:
-            if other != changes:
-                with pytest.raises(UserError, match="holds another evaluation"):
-                    run(tmp_path / f"{index}", benchmark=ones(**other))
+    for changes in ({"top_p": 0.9}, {"top_k": 9}, {"min_p": 0.1}):
+        folder = tmp_path / "".join(changes)
+        run(folder, benchmark=ones(**changes))
+        assert json.loads((folder / "task.json").read_text())["draws"] == {"temperature": 1.0, **changes}
+        for other in ({}, {"top_p": 0.8}):
+            with pytest.raises(UserError, match="holds another evaluation"):
+                run(folder, benchmark=ones(**other))
 
 
 def test_a_sampler_is_asked_for_the_filters_of_the_benchmark():
     params = ask(ones(top_p=0.9, top_k=9, min_p=0.1), [], Letters(), Settings()).params
     assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
-    params = ask(ones(), [], Letters(), Settings()).params
-    assert (params.top_p, params.top_k, params.min_p) == (1.0, 0, 0.0)
 
 
 def test_a_system_prompt_identifies_an_evaluation(tmp_path):
@@ -128,11 +122,6 @@ def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path
     assert all(row["correct"] for row in rows if row["extracted"] in "12")
 
 
-def test_provenance_says_what_drew(tmp_path):
-    run(tmp_path)
-    assert [session["sampler"] for session in sessions(tmp_path)] == [Dice.parts]
-
-
 def test_a_result_of_another_version_is_refused(tmp_path):
     run(tmp_path)
     path = tmp_path / "result.json"
@@ -157,23 +146,16 @@ class Towers(Dice):
 
     def _answer(self, draw: float) -> Response:
         text = "\\boxed{9^{9^{9^9}}}" if draw < 1 / 3 else "\\boxed{1}"
-        tokens = np.array([*map(ord, text), 0], dtype=np.int32)
-        return Response(tokens, np.zeros(len(tokens), dtype=np.float32), None, True)
+        return Response(np.array([*map(ord, text), 0], dtype=np.int32), np.zeros(len(text) + 1), None, True)
 
 
 def test_answers_that_the_grader_gave_up_are_counted(tmp_path):
-    assert run(tmp_path / "dice").timeouts == 0
     with Grader(GraderOptions(workers=1)) as grader:
-        result = run(tmp_path / "towers", Towers(), grader)
-    rows = pq.read_table(tmp_path / "towers" / "samples.parquet").to_pylist()
-    assert (
-        result.timeouts
-        == sum(row["reason"] == "too much work" for row in rows)
-        == sum("9" in row["response"] for row in rows)
-        > 0
-    )
-    assert json.loads((tmp_path / "towers" / "result.json").read_text())["timeouts"] == result.timeouts
-    assert load_result(tmp_path / "towers") == result
+        result = run(tmp_path, Towers(), grader, benchmark=ones(4))
+    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+    assert result.timeouts == sum(row["reason"] == "too much work" for row in rows)
+    assert result.timeouts == sum("9" in row["response"] for row in rows) > 0
+    assert load_result(tmp_path) == result
 
 
 def test_a_finished_evaluation_stands_when_the_grader_changes(tmp_path):

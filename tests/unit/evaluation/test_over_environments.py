@@ -27,11 +27,6 @@ def test_without_noise_of_problems_these_are_a_pooled_t_and_their_average_is_the
     assert found.between == pytest.approx(between**0.5)
 
 
-def test_bases_that_differ_no_more_than_seeds_make_them_have_no_spread_of_their_own() -> None:
-    by_run = np.tile([-0.02, 0.0, 0.02], (BASES, 1))
-    assert over_environments(cells(by_run)).between == 0
-
-
 def test_one_seed_or_one_base_gives_no_interval_where_it_is_needed() -> None:
     one_seed = over_environments(cells(np.linspace(0, 0.1, BASES)[:, None]))
     assert math.isnan(one_seed.these.low)
@@ -52,9 +47,8 @@ def test_one_more_base_lies_within_the_spread_of_the_bases_and_the_error_of_thei
 
 @pytest.mark.parametrize(
     ("spread", "truth", "level"),
-    [(0.0, "these", 0.95), (0.03, "these", 0.95), (0.03, "average", 0.95), (0.01, "one", 0.95), (0.03, "one", 0.95),
-     (0.03, "one, by the average", 0.7)],
-)  # fmt: skip
+    [(0.03, "these", 0.95), (0.03, "average", 0.95), (0.03, "one", 0.95), (0.03, "one, by the average", 0.7)],
+)
 def test_the_intervals_hold_the_truth_as_often_as_they_say(spread: float, truth: str, level: float) -> None:
     """Truth of these: the mean of the drawn bases; of their average: 0; of one more: what is measured on it. Seeds and
     problems vary too. The interval of the average, which was said to be for a new base, holds one in 70% of cases."""

@@ -16,15 +16,14 @@ def simulated(spread: Spread, seeds: int, difference: float, random: np.random.G
     """Differences x [S, P] of one study under the model, whose weighted mean over benchmarks is `difference`."""
     luck = random.normal(difference, spread.seed**0.5, (seeds, 1))
     return {
-        str(index): luck
+        str(n): luck
         + random.normal(0, problem**0.5, (1, int(count)))
         + random.normal(0, rest**0.5, (seeds, int(count)))
-        for index, (problem, rest, count) in enumerate(zip(spread.problem, spread.rest, spread.problems, strict=True))
+        for n, (problem, rest, count) in enumerate(zip(spread.problem, spread.rest, spread.problems, strict=True))
     }
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 8, 12])
-@pytest.mark.parametrize("luck", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize(("seeds", "luck"), [(3, 0.0), (3, 0.03), (5, 0.01), (8, 0.01), (12, 0.03)])
 def test_the_promised_power_is_met_within_five_points(seeds: int, luck: float) -> None:
     spread = replace(SPREAD, seed=luck**2)
     weights = {str(index): weight for index, weight in enumerate(SPREAD.weights)}
@@ -47,15 +46,6 @@ def test_variances_are_those_behind_the_differences() -> None:
     np.testing.assert_allclose(found.rest, wide.rest, rtol=0.05)
     np.testing.assert_allclose(found.weights, [0.6, 0.4])
     np.testing.assert_allclose(found.problems, [60, 40])
-
-
-def test_the_parts_add_up_to_the_error_of_the_interval() -> None:
-    """By hand, two seeds on ten problems: what the estimator takes apart is what the interval puts together."""
-    x = np.random.default_rng(2).normal(0, [[1.0], [1.5]], (2, 10)) + np.array([[0.0], [3.0]])
-    one = spread_of({"b": x}, None)
-    assert one is not None
-    expected = (one.seed + one.rest[0] / 10) / 2 + (one.problem[0] + one.rest[0] / 2) / 10
-    assert expected == pytest.approx(estimate({"b": x}).error ** 2)
 
 
 def test_a_plan_takes_the_upper_end_of_the_variance_between_seeds() -> None:

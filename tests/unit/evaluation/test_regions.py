@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
-from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails, estimate
+from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate
 from tepo.evaluation.statistics.region import DIFFERS, Region
 from tepo.evaluation.statistics.verdict import DeltaVerdict, holm
 
@@ -76,11 +76,6 @@ def test_outcomes_by_hand(region: Region, verdicts: str) -> None:
 def test_rows_that_never_vary(delta: float, word: str) -> None:
     assert outcome(difference(delta, 0.0), AT_LEAST) == word
     assert outcome(difference(-delta, 0.0), AT_MOST) == word
-
-
-def test_nothing_to_test() -> None:
-    for one in (NOTHING, Estimate(1.0, math.nan, math.nan, math.nan, UNKNOWN)):
-        assert outcome(one, AT_LEAST) == DeltaVerdict.NOT_COMPARABLE
 
 
 ends = st.floats(-5, 5)
@@ -153,15 +148,3 @@ def test_a_fixed_order_by_hand() -> None:
     assert [one.verdict for one in refuted] == ["refuted", *["not tested"] * 4]
     waiting = judged([found[0], NOTHING, found[1]], [AT_LEAST] * 3, in_order=True)
     assert [one.verdict for one in waiting] == ["holds", "not comparable", "not tested"]
-
-
-@given(differences, regions)
-def test_alone_a_claim_is_decided_where_its_interval_leaves_out_the_end(one: Estimate, region: Region) -> None:
-    (answer,) = judged([one], [region])
-    low, high = answer.interval
-    share = 0.9 if region.one_sided else 0.95
-    if one.error:
-        assert one.tails.below((high - one.mean) / one.error) == pytest.approx((1 + share) / 2, abs=1e-6)
-    end = region.low if math.isfinite(region.low) else region.high
-    if region.one_sided and min(abs(low - end), abs(high - end)) > 1e-6:
-        assert (answer.verdict == "undecided") == (low < end < high)

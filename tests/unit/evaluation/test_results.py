@@ -71,29 +71,15 @@ def test_no_other_number_is_quoted(value: object, name: str, where: str, folder:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"accuracy": 0.9}, "not those behind the result"),
-        ({"accuracy": 99.0}, "damaged"),
-        ({"accuracy": float("nan")}, "damaged"),
-        ({"problems": 24, "samples": 2}, r"damaged|not those behind"),
-        ({"problems": 6}, "not those behind"),
-        ({"timeouts": 1}, "not those behind"),
-        ({"grader": "of today"}, "not those behind"),
-        ({"interval": [0.9, 0.1, 0.2]}, ""),
-    ],
+    "change", [{"accuracy": 0.9}, {"accuracy": 99.0}, {"problems": 6}, {"timeouts": 1}, {"grader": "of today"}]
 )
-def test_nor_are_other_facts(change: dict, said: str, folder: Path) -> None:
-    before = read_result(folder)
+def test_nor_are_other_facts(change: dict, folder: Path) -> None:
     edit(folder / "result.json", lambda held: held.update(change))
-    if said:
-        with pytest.raises(UserError, match=said):
-            read_result(folder)
-    else:
-        assert read_result(folder) == before
+    with pytest.raises(UserError, match=r"not those behind|damaged"):
+        read_result(folder)
 
 
-@pytest.mark.parametrize("damage", ["accuracy", "pass@4", "gone"])
+@pytest.mark.parametrize("damage", ["accuracy", "gone"])
 def test_every_command_that_quotes_looks(
     damage: str,
     own: Path,  # noqa: F811
@@ -105,31 +91,28 @@ def test_every_command_that_quotes_looks(
     file = unit.folder / "eval" / "add3" / "result.json"
     if damage == "accuracy":
         edit(file, lambda held: held.update(accuracy=0.99))
-    elif damage == "pass@4":
-        edit(file, lambda held: held["scores"].update({"pass@4": 0.5}))
     else:
         (file.parent / SAMPLES).unlink()
-    with pytest.raises(UserError):
-        RunResult(unit.folder).scores()
-    for words, code in (
-        (["eval", "-m", unit.id, "add3"], 2),
-        (["train", *unit.overrides, "--evaluate", "--quiet"], 2),
-        (["eval", "-m", " ".join(["train", *unit.overrides])], 1),
-        (["doctor", "--no-selftest"], 1),
-    ):
+
+    def ends(code: int, *words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
         assert ended.value.code == code, words
-        assert any(
-            word in said.err + said.out for word in ("the samples behind", "its samples give", "not those behind")
-        )
-        assert "99.0" not in said.out
+        return said.out + said.err
+
+    with pytest.raises(UserError):
+        RunResult(unit.folder).scores()
+    for code, words in (
+        (2, ["eval", "-m", unit.id, "add3"]),
+        (2, ["train", *unit.overrides, "--evaluate", "--quiet"]),
+        (1, ["eval", "-m", " ".join(["train", *unit.overrides])]),
+        (1, ["doctor", "--no-selftest"]),
+    ):
+        said = ends(code, *words)
+        assert "the samples behind" in said or "not those behind" in said
+        assert "99.0" not in said
     if damage != "gone":  # what the message says to do
-        for words in (["data", "regrade", str(unit.folder)], ["eval", "-m", unit.id, "add3"]):
-            monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
-            with pytest.raises(SystemExit) as ended:
-                main()
-            assert ended.value.code == 0
-        assert "0.00 ± –" in capsys.readouterr().out  # as the grader reads these responses
+        ends(0, "data", "regrade", str(unit.folder))
+        assert "0.00 ± –" in ends(0, "eval", "-m", unit.id, "add3")  # as the grader reads these responses

@@ -55,10 +55,6 @@ STEPS = {
         (50.0, 60.0), (NEVER, 90.0),
         "1 of 2 runs of B never reach it: no difference in steps can be stated, at most −40",
     ),  # 50 - 100 and 60 - 90
-    "none arrives": (
-        (NEVER, NEVER), (NEVER, NEVER),
-        "all 2 runs of A and all 2 runs of B never reach it: no difference in steps can be stated",
-    ),
 }  # fmt: skip
 
 
@@ -67,11 +63,6 @@ def test_times_that_no_run_lived_to_see_give_no_difference(case: str) -> None:
     """Of 100 planned steps."""
     a, b, words = STEPS[case]
     assert censored(a, b, 100) == words
-
-
-def test_one_lucky_validation_is_not_an_arrival() -> None:
-    lucky = rows([0.2, 0.2, 0.7, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5])
-    assert steps_to(lucky, "m", 0.45, 10) > 6
 
 
 def test_over_seeds_it_is_the_t_test() -> None:
@@ -86,25 +77,25 @@ def test_over_seeds_it_is_the_t_test() -> None:
     assert math.isnan(single.p)
 
 
-def run(speed: float, extra: float, steps: int = 40) -> np.ndarray:
+def run(speed: float, extra: float = 0.0) -> np.ndarray:
     """Reward rises in a straight line; entropy is a function of the reward, plus `extra`."""
-    reward = 0.3 + speed * np.arange(steps)
+    reward = 0.3 + speed * np.arange(40)
     return np.stack([reward, 0.5 - 0.4 * reward + extra], axis=-1)
 
 
 @pytest.mark.parametrize("speed", [0.01, 0.02])
 def test_a_faster_run_has_no_less_entropy_at_the_same_reward(speed: float) -> None:
-    assert entropy_gap(run(speed, 0.0), run(0.01, 0.0)) == pytest.approx(0.0, abs=1e-9)
-    assert entropy_gap(run(speed, 0.07), run(0.01, 0.0)) == pytest.approx(0.07)
+    assert entropy_gap(run(speed), run(0.01)) == pytest.approx(0.0, abs=1e-9)
+    assert entropy_gap(run(speed, 0.07), run(0.01)) == pytest.approx(0.07)
 
 
 def test_runs_without_a_common_reward_say_nothing() -> None:
-    high = run(0.01, 0.0)
+    high = run(0.01)
     high[:, 0] += 5
-    assert np.isnan(entropy_gap(run(0.01, 0.0), high))
+    assert np.isnan(entropy_gap(run(0.01), high))
 
 
 def test_a_reward_that_falls_again_counts_where_it_was_first_reached() -> None:
-    falling = run(0.01, 0.0)
+    falling = run(0.01)
     falling[30:] = falling[29] - [[0.2, 0.4]]
-    assert entropy_gap(falling, run(0.01, 0.0)) == pytest.approx(0.0, abs=5e-3)
+    assert entropy_gap(falling, run(0.01)) == pytest.approx(0.0, abs=5e-3)

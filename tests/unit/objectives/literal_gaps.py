@@ -8,7 +8,6 @@ from torch import Tensor
 
 from tests.unit.objectives.literal import (
     Row,
-    Term,
     View,
     centred,
     clip,
@@ -105,13 +104,8 @@ def reinforce_pp_no_group(beta: float = 0.001, eps: float = 1e-8) -> Row:
     return mean("responses", term)
 
 
-def tinker(term: Term) -> Row:
-    """A loss of Tinker's by its page, over the responses of the batch."""
-    return mean("sums", term)
-
-
 GAPS: dict[str, Row] = {
-    "importance_sampling": tinker(lambda v, i, t: to_sampler(v, i, t) * centred(v, i)),
+    "importance_sampling": mean("sums", lambda v, i, t: to_sampler(v, i, t) * centred(v, i)),
     "topr": mean("responses", topr),
     "glm_5": glm_5(),
     "seq_mis": seq_mis(),
@@ -124,6 +118,8 @@ GAPS: dict[str, Row] = {
 }
 
 TINKER: dict[str, Row] = {  # its other losses, with the thresholds that it has by default
-    "ppo": tinker(lambda v, i, t: ppo(to_sampler(v, i, t), centred(v, i), 0.2, 0.2)),
-    "cispo": tinker(lambda v, i, t: clip(to_sampler(v, i, t).detach(), 0.0, 4.0).item() * centred(v, i) * v.lp[i][t]),
+    "ppo": mean("sums", lambda v, i, t: ppo(to_sampler(v, i, t), centred(v, i), 0.2, 0.2)),
+    "cispo": mean(
+        "sums", lambda v, i, t: clip(to_sampler(v, i, t).detach(), 0.0, 4.0).item() * centred(v, i) * v.lp[i][t]
+    ),
 }

@@ -60,24 +60,14 @@ def test_gdpo_takes_named_rewards_one_by_one_with_their_weights():
         groups([1] * 4, [1] * 4, named=named, weights=(1,))
 
 
-def test_length_penalty_takes_a_share_of_the_pass_rate_by_length():
-    """Half right: 1/8 off the longest, less off the others; the baseline is of what is left."""
-    given = groups([1, 1, 0, 0], [1] * 4, [2, 4, 1, 1])
-    left = [1 - 0.25 / 4, 1 - 0.5 / 4, -0.125 / 4, -0.125 / 4]
-    by_response = [value - sum(left) / 4 for value in left]
-    found = advantages("length_penalty", given)
-    assert [found[place] for place in (0, 2, 6, 7)] == pytest.approx(by_response)
-    assert advantages("length_penalty", groups([0] * 4, [1] * 4, [2, 4, 1, 1])) == [0.0] * 8, "none right"
-
-
 # shares of entropy ----------------------------------------------------------------------------------------------------
 LENGTHS, REWARDS = [3, 1, 2, 4], [1, 1, 0, 1]  # successes: 0, 1, 3
 places = torch.tensor([0, 1, 2, 0, 0, 1, 0, 1, 2, 3])
 SHARE = {"A": "share_t(H_old, R > 0)"}
 
 
-def entropies(seed: int = 0) -> Tensor:
-    return torch.rand(10, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) + 0.1
+def entropies() -> Tensor:
+    return torch.rand(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
 
 
 def shaped(old: Tensor, rewards: list[float] = REWARDS, lengths: list[int] = LENGTHS) -> Groups:
@@ -91,27 +81,12 @@ def test_token_shares_conserve_the_reward_at_each_position():
         assert reward[places == t].sum().item() == pytest.approx(1.1 * alive, abs=1e-6)
 
 
-def test_counting_failures_too_breaks_the_sum_rule():
-    """Reading d_t as all responses still being generated: the failure at positions 0 and 1 inflates the sum."""
-    counted = {"A": "share_t(H_old, R > 0)*share_t(tokens(R > 0), T > 0)"}
-    found = load_objective("gtpo", counted).advantages(shaped(torch.full((10,), 0.5)))
-    assert [found[places == t].sum().item() for t in range(4)] == pytest.approx([4.0, 3.0, 2.0, 1.0])
-
-
-def test_response_shares_conserve_the_reward():
-    """sum of r^ = (1 + beta) sum of r (3.5.2)."""
-    given = shaped(tensor(0.2, 0.9, 0.4, 0.1), lengths=[1] * 4)
-    assert sum(advantages("grpo_s", given, A="u")) == pytest.approx(1.1 * 3, abs=1e-6)
-
-
 @pytest.mark.parametrize("name", SHARES)
-@pytest.mark.parametrize("scale", [1e-4, 1e-9, 1e-20])
-def test_advantages_depend_on_proportions_of_entropies_alone(name, scale):
+def test_advantages_depend_on_proportions_of_entropies_alone(name):
     """Entropies of a nearly deterministic policy, 1e-9 nats say, are told apart like any others."""
     for rewards in (REWARDS, [0, 1, 0, 0]):
         expected = advantages(name, shaped(entropies(), rewards))
-        found = advantages(name, shaped(scale * entropies(), rewards))
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert advantages(name, shaped(1e-9 * entropies(), rewards)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_sure_tokens_stay_finite():
@@ -124,15 +99,6 @@ def test_sure_tokens_stay_finite():
     assert advantages("grpo_s_v2", lost, A="f") == pytest.approx([-2.0, 0.0], abs=1e-6)
     lost = shaped(tensor(1e-3, 1), [0, 0], [1, 1])
     assert advantages("gtpo_v2", lost, A="f") == pytest.approx([-2000 / 1001, -2 / 1001], rel=1e-3)
-
-
-def test_version_2_gives_failures_positive_advantages_as_it_is_printed():
-    """Eq. 18-19: failures are normalised by themselves. Shares of 1/H among them: 1.8 and 0.2; of the one success: 1.
-    Success: (1.1 - 1.1/3) / 0.6351. Failures -1.8, -0.2 and the 0 of the success: mean -2/3, deviation 0.9866."""
-    expected = [1.155, -1.149, 0.473]
-    for name in ("gtpo_v2", "grpo_s_v2"):
-        found = advantages(name, shaped(tensor(0.5, 0.1, 0.9), [1, 0, 0], [1] * 3))
-        assert found == pytest.approx(expected, abs=1e-3), name
 
 
 def test_length_term_of_4_5_1():

@@ -26,14 +26,10 @@ def snippets(page: str) -> list[str]:
 def padded(case: TabularCase, objective: Objective) -> dict[str, Any]:
     """[B, T] tensors with rubbish beside the responses, as a trainer holds them: those that the row needs."""
     mask = torch.arange(int(case.lengths.max()) + 2) < case.lengths[:, None]
-
-    def pad(values: torch.Tensor) -> torch.Tensor:
-        return torch.full(mask.shape, torch.nan, dtype=values.dtype).masked_scatter(mask, values)
-
-    batch = case.batch(objective)
-    names = ("logprobs", "old_logprobs", *(name for name in objective.needs.given if name in PER_TOKEN))
+    batch, rubbish = case.batch(objective), torch.full(mask.shape, torch.nan, dtype=torch.float64)
+    needed = ("logprobs", "old_logprobs", *(name for name in objective.needs.given if name in PER_TOKEN))
     return {
-        "padded": {name: pad(getattr(batch, name)) for name in names},
+        "padded": {name: rubbish.masked_scatter(mask, getattr(batch, name)) for name in needed},
         "mask": mask,
         "rewards": case.rewards,
         "group_ids": case.group_ids,

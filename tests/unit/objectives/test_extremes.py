@@ -32,11 +32,8 @@ def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
     lengths, values = torch.tensor(lengths, dtype=torch.int64), numbers(st.floats(0.0, 1.0), count)
     groups = Groups(rewards, ids, lengths, old_entropies, finished, 3, values=values)
     rest = {name: numbers(LOGPROB) for name in ("logprobs", *PER_TOKEN) if name.endswith("logprobs")}
-    return groups, rest | {
-        "entropies": numbers(entropy),
-        "old_entropies": old_entropies,
-        "full_kl": numbers(st.floats(0.0, 50.0)),
-    }
+    rest |= {"entropies": numbers(entropy), "old_entropies": old_entropies, "full_kl": numbers(st.floats(0.0, 50.0))}
+    return groups, rest
 
 
 def run(objective, groups: Groups, values: dict) -> None:
@@ -44,15 +41,8 @@ def run(objective, groups: Groups, values: dict) -> None:
     advantages = objective.advantages(groups)
     assert advantages.isfinite().all()
     uid = torch.arange(len(groups.lengths))
-    batch = TokenBatch(
-        **(values | leaves),
-        advantages=advantages,
-        lengths=groups.lengths,
-        uid=uid,
-        group_ids=groups.group_ids,
-        finished=groups.finished,
-        max_new_tokens=3,
-    )
+    shared = {name: getattr(groups, name) for name in ("lengths", "group_ids", "finished", "max_new_tokens")}
+    batch = TokenBatch(**(values | leaves), **shared, advantages=advantages, uid=uid)
     out = objective.loss(batch, objective.prepare(batch))
     assert out.loss.isfinite()
     assert out.loss.requires_grad
@@ -78,16 +68,6 @@ def test_nothing_in_the_batch_gives_zero_with_a_graph(label):
         ones = torch.ones(count, dtype=torch.float64)
         groups = Groups(ones, whole, whole, empty, whole > 0, 3, values=ones)
         run(ROWS[label], groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
-
-
-@pytest.mark.parametrize("label", ["kl_cov, filtered", "tis, over their mean, filtered"])
-def test_all_responses_filtered_gives_zero(label):
-    objective = ROWS[label]
-    cut = {"uid": torch.arange(2), "finished": torch.tensor([False, False]), "sampler_logprobs": torch.zeros(3)}
-    batch = by_hand([1.0, 2.0, 3.0], [1, 1, -1], [2, 1], **cut)
-    out = objective.loss(batch, objective.prepare(batch))
-    assert out.loss.item() == 0
-    assert torch.autograd.grad(out.loss, batch.logprobs)[0].abs().max() == 0
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -165,14 +145,6 @@ def test_its_gradient_is_nan_too():
     assert batch.entropies is not None
     loss = loss_of(objective, case, entropies=broken(batch.entropies, -1))
     assert torch.autograd.grad(loss, case.logits)[0].isnan().any()
-
-
-def test_log_0_of_another_policy_is_not_a_nan():
-    for label in ("grpo", "grpo_dapo, dual clip, corrected"):
-        objective, case = ROWS[label], make_case(0)
-        off = torch.full_like(case.chosen(case.initial_logits), -torch.inf)
-        others = dict.fromkeys(("initial_logprobs", "teacher_logprobs", "sampler_logprobs"), off)
-        assert loss_of(objective, case, **others).isfinite()
 
 
 def test_no_maximum_over_no_token():

@@ -1,4 +1,3 @@
-import codecs
 import re
 import shlex
 import subprocess
@@ -17,7 +16,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
 from tepo.reporting.charts.style import digest
-from tepo_cli.main import _spelt, app
+from tepo_cli.main import app
 from tests.unit.objectives.flat import by_hand, tensor
 from tests.unit.objectives.flat import coefficients as by_token
 from tests.unit.objectives.formula_tables import DOCS, PICTURE, picture, tables, with_tables
@@ -35,56 +34,29 @@ ROWS = [*map(load_row, names()), *VARIANTS]
 
 # text -----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_an_explanation_fits_80_columns_and_any_terminal_and_loses_no_word(row: Row) -> None:
+def test_an_explanation_has_every_line(row: Row) -> None:
+    text = re.sub(r" += ", " = ", to_text(row, width=10_000))
+    assert [name for name in row.formula.nodes if f"{name} = " not in text] == []
+
+
+@pytest.mark.parametrize("row", VARIANTS)
+def test_a_narrow_explanation_loses_no_word(row: Row) -> None:
     narrow, wide = (to_text(row, load_row("gspo"), width) for width in (80, 10_000))
     assert max(map(len, narrow.splitlines())) <= 80
     assert set(wide.split()) == set(narrow.split())
-    codecs.register_error("tepo", _spelt)
-    assert "?" not in wide.encode("ascii", "tepo").decode()
-    for name in row.formula.nodes:
-        assert f"{name} = " in re.sub(r" += ", " = ", wide), name
-
-
-def test_tepo() -> None:
-    text = to_text(load_row("tepo"), width=80)
-    begin = text.partition("\n\nNames\n")[0]
-    assert begin.split("\n\n") == [
-        "tepo: TEPO, Eq. 4: the response's ratio, and a KL to the old policy where A > 0\nand the entropy falls.",
-        "Departs from its paper\n  A1: Eq. 4 prints min(w, clip(w)) A; here PPO's min(w A, clip(w) A)",
-        "To maximise\n  J = 1/N Σ_i Σ_t [ min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl ]",
-        "Computed once a rollout\n  A = (R - mean_g(R)) / (std_g(R) + eps)",
-        "Computed in the loss of each micro-batch\n  w  = exp(mean_i(d))\n  M  = (A > 0) & (dH < -tol)\n  kl = k3(d)",
-        "Constants\n  low = 0.2     TEPO 4.1; its Eq. 4 prints one eps without a value (reading A4)\n"
-        "  high = 0.28   clip-higher of TEPO 4.1; its Eq. 4 prints one eps without a\n"
-        "                value (reading A4)\n  beta = 0.001  TEPO 4.1, Qwen2.5-7B (1 for Qwen3-14B)\n"
-        "  eps = 1e-06   verl compute_grpo_outcome_advantage; the papers print none\n"
-        "  tol = 1e-06   float32 rounding (reading A2)",
-    ]
-    assert text.endswith(
-        "Detached\n  A (handed over by the rollout); M; logp_old\n\n"
-        "The trainer must compute\n  entropies of the current policy, entropies of the policy that sampled\n\n"
-        "Differs from tepo_no_kl (- there, + here)\n"
-        "  - J: min(w*A, clip(w, 1 - low, 1 + high)*A)\n"
-        "  + J: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n"
-        "  + M: (A > 0) & (dH < -tol)\n  + kl: k3(d)\n  + beta = 0.001\n  + tol = 1e-06"
-    )
 
 
 @pytest.mark.parametrize(
     ("name", "rollout", "mini_batch", "loss", "detached"),
     [
-        ("grpo_dapo", "A", "", "w", "A; logp_old"),
         ("tepo_kl_all", "A", "", "w M kl", "A; logp_old"),
         ("gtpo_clipped", "P u A", "", "w", "A; logp_old"),
         ("entropy_advantage", "a", "", "w A", "a; A; logp_old"),
         ("gspo_token", "A", "", "w", "A; sg(exp(mean_i(d))); sg(d); logp_old"),
-        ("cispo", "A", "", "w", "A; sg(clip(w, 0, 1 + high))"),
         ("steer", "A", "max_b(Om)", "p Om v w", "A; v; logp_old"),
         ("clip_cov", "A", "cov X", "w c", "A; X; logp_old"),
-        ("kl_cov", "A", "M", "w kl", "A; M; logp_old"),
         ("top_entropy_v2", "A", "K mean_b(K)", "v w", "A; v; logp_old"),
         ("tis_normalized", "A", "mean_b(responses(u))", "u v w", "A; logp_old; logp_sampler"),
-        ("opsm", "A", "", "v w", "A; v; logp_old"),
     ],
 )
 def test_where_a_line_is_computed_and_what_is_detached(
@@ -96,56 +68,40 @@ def test_where_a_line_is_computed_and_what_is_detached(
     assert "; ".join(detached_of(formula)).replace(" (handed over by the rollout)", "") == detached
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "said"),
-    [
-        ("reinforce", {"J": "(R - mean_g(R))*logp"}, "Computed once a rollout\n  R - mean_g(R)\n"),
-        ("reinforce", {"J": "(R - mean_g(R))*logp"}, "● R - mean_g(R) = 1"),
-        (
-            "grpo_dapo",
-            {},
-            "The trainer must compute\n  log-probs and old log-probs alone\n\nNo difference from grpo_dapo",
-        ),
-        ("tepo_max_entropy", {}, "  entropies of the current policy, entropies with a gradient\n"),
-        ("clip_cov", {}, "current log-probs of the whole mini-batch before its first backward pass"),
-        ("tepo", {"average": "groups", "keep": "finished"}, "Left out of the sums"),
-        ("tepo", {"average": "groups"}, "  N_g        tokens of the group in the mini-batch"),
-        (
-            "grpo_dapo",
-            {"high": 0.3},
-            "Differs from grpo_dapo as shipped (- there, + here)\n  - high = 0.28\n  + high = 0.3",
-        ),
-        ("grpo_dapo", {"high": 0.3}, "high = 0.3   set here"),
-        ("tepo_min_entropy", {}, "beside it, the coefficient of ∇H is -0.001"),
-        ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
-        ("best_of_group", {}, "● A = 1, ○ A = 0\n"),  # which is never negative
-        ("best_of_group", {"A": "-max(R - max_others_g(R), 0)"}, "● A = 0, ○ A = -1\n"),
-        ("topr", {}, "● A = 1, ○ A = -1\n"),
-        ("grpo_dapo", {"A": "where(T >= L, -1, 0) + max(R - mean_g(R), 0)"}, "● A = 1, ○ A = -1\n"),
-        ("dr_grpo", {"high": 0.28}, "grpo_dapo has the same picture: the two differ in A, average, eps\n"),
-        ("length_penalty", {}, "Never trained\n  groups whose rewards are all equal: they are dropped before A"),
-        ("length_penalty", {}, "though A reads T too and"),
-        ("gdpo", {}, "though A reads R_k, T too and"),
-        ("gtpo_clipped", {}, "though A reads H_old, T too and"),
-        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(T - mean_g(T))/L"}, "though A reads T too and"),
-        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(1 - finished)"}, "though A reads finished too and"),
-        ("reinforce_pp", {}, "though A would not be 0 in them"),
-        ("m2po", {}, "rounding and its sign chance"),
-        ("m2po", {}, "between 0.7 and 1.5"),
-        ("cppo", {}, "sampler's probabilities"),
-        ("cppo", {}, "no standard deviation"),
-        ("mis", {}, "averages each response"),
-        ("reinforce", {}, "  1 where A = 1, -1 where A = -1, whatever d is\n"),
-        ("reinforce", {"J": "A*H"}, "  0 where A = 1, 0 where A = -1,"),
-        ("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"}, " = 0"),  # a condition is 1 or 0
-        ("reinforce", {"J": "A*sqrt(d)"}, "nan"),
-    ],
-)
+SAID: list[tuple[str, dict, str]] = [
+    ("tepo", {}, "J = 1/N Σ_i Σ_t [ min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl ]"),
+    ("tepo", {}, "Departs from its paper\n  A1: "),
+    ("tepo", {}, "entropies of the current policy, entropies of the policy that sampled\n"),
+    ("tepo", {}, "+ M: (A > 0) & (dH < -tol)\n"),
+    ("reinforce", {"J": "(R - mean_g(R))*logp"}, "Computed once a rollout\n  R - mean_g(R)\n"),
+    ("reinforce", {"J": "(R - mean_g(R))*logp"}, "● R - mean_g(R) = 1"),
+    ("grpo_dapo", {}, "log-probs and old log-probs alone\n\nNo difference from grpo_dapo"),
+    ("tepo", {"average": "groups", "keep": "finished"}, "Left out of the sums"),
+    ("tepo", {"average": "groups"}, "  N_g        tokens of the group in the mini-batch"),
+    ("grpo_dapo", {"high": 0.3}, "grpo_dapo as shipped (- there, + here)\n  - high = 0.28\n  + high = 0.3"),
+    ("tepo_min_entropy", {}, "beside it, the coefficient of ∇H is -0.001"),
+    ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
+    ("best_of_group", {}, "● A = 1, ○ A = 0\n"),  # which is never negative
+    ("best_of_group", {"A": "-max(R - max_others_g(R), 0)"}, "● A = 0, ○ A = -1\n"),
+    ("grpo_dapo", {"A": "where(T >= L, -1, 0) + max(R - mean_g(R), 0)"}, "● A = 1, ○ A = -1\n"),
+    ("dr_grpo", {"high": 0.28}, "grpo_dapo has the same picture: the two differ in A, average, eps\n"),
+    ("gdpo", {}, "though A reads R_k, T too and"),
+    ("gtpo_clipped", {}, "though A reads H_old, T too and"),
+    ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(1 - finished)"}, "though A reads finished too and"),
+    ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(T - mean_g(T))/L"}, "though A reads T too and"),
+    ("reinforce_pp", {}, "though A would not be 0 in them"),
+    ("reinforce", {}, "  1 where A = 1, -1 where A = -1, whatever d is\n"),
+    ("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"}, " = 0"),  # a condition is 1 or 0
+    ("reinforce", {"J": "A*sqrt(d)"}, "nan"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "said"), SAID)
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:
     assert said in to_text(load_row(name, changes))
 
 
-@pytest.mark.parametrize("name", ["grpo_dapo", "opo", "pass_at_k", "lite_ppo", "spo", "topr", "distillation", "max_rl"])
+@pytest.mark.parametrize("name", ["grpo_dapo", "opo", "pass_at_k", "spo", "topr", "distillation", "max_rl"])
 def test_nothing_is_said_of_equal_groups_where_they_would_teach_nothing_or_are_trained(name: str) -> None:
     assert "Never trained" not in to_text(load_row(name))
 
@@ -174,38 +130,20 @@ def test_coefficients_by_hand(name: str) -> None:
         assert not [d for d in off if d], (a, off)  # at d = 0 |d| has no slope
 
 
-@pytest.mark.parametrize("name", ["grpo_dapo", "kl_cov"])
-def test_each_dot_stands_at_its_number(name: str) -> None:
-    lines = to_text(load_row(name)).partition("● A = 1, ○ A = -1\n")[2].splitlines()[:15]
-    grid, c = [line[10:].ljust(61) for line in lines], coefficients(load_objective(name))
-    top, step = max(0, *c.high, *c.low), (max(0, *c.high, *c.low) - min(0, *c.high, *c.low)) / 14
-    for column in range(61):
-        for dot, value in (("●", c.high[column]), ("○", c.low[column])):
-            (row,) = [n for n, line in enumerate(grid) if line[column] in (dot, "◐")]
-            assert abs(top - row * step - value) <= step / 2 + 1e-12
-
-
 # LaTeX ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "latex"),
     [
-        ("a - (b + c) - k", "a - (b + c) - k"),
         ("a - (b - c)*-k + (a + b)", r"a + (b - c)\, k + a + b"),
         ("(a + b)*c/(k*(1 - k))", r"\frac{(a + b)\, c}{k\, (1 - k)}"),
-        ("-(a + b)", "-(a + b)"),
         ("-a/b*4", r"-4\, \frac{a}{b}"),
-        ("a*4/tau*2", r"2\, \frac{4\, a}{\tau}"),
         ("4*a**2*1e-6", r"4\, a^{2} \cdot 10^{-6}"),
         ("(a*b)**2 + a**(-k)", r"(a\, b)^{2} + a^{-k}"),
         ("(a/b)**2", r"\left(\frac{a}{b}\right)^{2}"),
         ("a - expm1(b)*c", r"a + (1 - e^{b})\, c"),
-        ("a*expm1(logp)", r"a\, (\pi_\theta(y_{i,t}) - 1)"),
-        ("exp(d)", r"\frac{\pi_\theta(y_{i,t})}{\pi_{\mathrm{old}}(y_{i,t})}"),
         ("exp(logp_old - logp_sampler)", r"\frac{\pi_{\mathrm{old}}(y_{i,t})}{\pi_{\mathrm{sampler}}(y_{i,t})}"),
         ("mean_i(d - H)*T", r"\left(\frac{1}{T_{i}} \sum_{s} (d_{i,s} - H_{i,s})\right)\, T_{i}"),
-        ("a*sum_i(d)", r"a\, \sum_{s} d_{i,s}"),
         ("log(a)*b + log(a + b)", r"(\log a)\, b + \log(a + b)"),
-        ("2*tanh(a/k)", r"2\, \tanh\left(\frac{a}{k}\right)"),
         ("H_old**2", r"(H^{\mathrm{old}}_{i,t})^{2}"),
         ("(a > 0) & ((b < 0) | (c >= k))", r"\mathbf{1}[a > 0 \wedge (b < 0 \vee c \ge k)]"),
         ("~(a == b)*c", r"\mathbf{1}[\neg (a = b)]\, c"),
@@ -259,28 +197,19 @@ def test_latex_has_each_line_and_constant_once() -> None:
 
 
 # commands and the page ------------------------------------------------------------------------------------------------
-
-
 def test_commands(tmp_path: Path) -> None:
     def says(*words: str) -> str:
         done = CliRunner().invoke(app, ["explain", *words])
         return done.output + str(done.exception or "")
 
-    changes = ("objective.beta=1", "average=responses", "--formula", "J=w*A - beta*M*kl")
-    said = says("tepo", *changes, "--vs", "gspo")
+    said = says("tepo", "objective.beta=1", "average=responses", "--formula", "J=w*A - beta*M*kl", "--vs", "gspo")
     assert "J = 1/B Σ_i 1/T_i Σ_t [ w*A - beta*M*kl ]" in said
     assert "Differs from gspo" in said
-    assert "as shipped, before it was changed\n  A1:" in said
     assert says("gspo", "--format", "latex").startswith("% gspo: GSPO 2507.18071")
-    drawn = says("cispo", "--vs", "gspo", "--format", "svg")
+    drawn = says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
     assert drawn.startswith("<svg")
     assert ">cispo</text>" in drawn
-    assert ">gspo</text>" in drawn
-    of_advantages = says("dr_grpo", "--vs", "grpo_dapo", "--format", "svg")
-    assert ">A: R - mean_g(R)<" in of_advantages
-    assert ">A: (R - mean_g(R)) / (std_g(R) +<" in of_advantages
-    assert ">cispo as shipped</text>" in says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
-    assert "As shipped." in says("grpo-dapo")
+    assert ">cispo as shipped</text>" in drawn
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")
     assert says(str(tmp_path / "mine.yaml")).startswith("mine\n\nTo maximise")
     assert "did you mean 'tepo'?" in says("teppo")
@@ -305,12 +234,6 @@ def test_every_shipped_row_says_its_idea_and_its_year() -> None:
     for row in map(load_row, names()):
         assert row.idea in IDEAS, row.name
         assert row.year is not None, row.name
-        expected = {"correction": "logp_sampler", "penalty": r"\b(kl|H|d)\b"}.get(row.idea, "")
-        assert re.search(expected, " ".join(row.lines.values())), row.name
-        if row.idea == "average":
-            assert row.average != load_row("grpo_dapo").average, row.name
-        if row.idea == "advantage":
-            assert row.lines["A"] != load_row("grpo_dapo").lines["A"], row.name
 
 
 def test_any_two_rows_are_told_apart() -> None:
@@ -322,14 +245,6 @@ def test_any_two_rows_are_told_apart() -> None:
         if not changed_lines(one, other) or one.formula.digest == other.formula.digest
     }
     assert same == set()
-
-
-def test_an_unknown_idea_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("like: tepo\nidea: penalties\nformula: {M: 1}\n")
-    with pytest.raises(UserError, match="unknown idea 'penalties'") as found:
-        load_row(tmp_path / "mine.yaml")
-    assert "penalty" in found.value.fix
-    assert "mine.yaml:2" in found.value.where
 
 
 def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:
@@ -370,7 +285,6 @@ def test_the_distillation_of_prime_rl_is_the_line_of_the_page() -> None:
 def test_the_message_of_the_page_is_the_one_that_is_printed() -> None:
     (shown,) = re.findall(r"```text\n(error: .*?)```", PAGE.read_text(), re.DOTALL)
     done = CliRunner().invoke(app, ["explain", "grpo_dapo", "--formula", "J=meen_i(d)*A"])
-    assert isinstance(done.exception, UserError)
     assert f"error: {done.exception}" == shown.rstrip("\n")
 
 

@@ -131,14 +131,9 @@ SHAPES = [
     ("old_logprobs", [0.0] * TOKENS, "is no tensor but list; expected: float [N] = [24], one per response token"),
     ("advantages", torch.ones(()), "has the shape []; expected: float [N], one per response token"),
     ("lengths", torch.ones(COUNT), "is float32; expected: int64 [S], one per response"),
-    ("uid", torch.arange(COUNT).int(), "is int32; expected: int64 [S] = [9], one per response"),
     ("group_ids", torch.ones(COUNT), "is float32; expected: integer [S] = [9], one per response"),
     ("finished", torch.ones(COUNT), "is float32; expected: bool [S] = [9], one per response"),
-    (
-        "sampler_logprobs",
-        torch.ones(TOKENS).cfloat(),
-        "is complex64; expected: float [N] = [24], one per response token",
-    ),
+    ("full_kl", torch.ones(TOKENS).cfloat(), "is complex64; expected: float [N] = [24], one per response token"),
     ("max_new_tokens", 0, "is 0; expected: a whole number of tokens, at least 1"),
 ]
 
@@ -160,15 +155,9 @@ HOLDERS = [  # `meta` stands for a GPU: a device without values
         lambda: TokenBatch(tensor(-1, -1), tensor(1, 1).to("meta"), torch.tensor([2])),
         "`advantages` is on meta, and `lengths` on cpu; expected: all tensors on one device",
     ),
-    (lambda: Groups(tensor(1, 0).to("meta"), IDS[:2], torch.tensor([1, 1])), "`rewards` is on meta"),
-    (lambda: Groups(torch.ones(2), IDS, SIZES), "`rewards` has the shape [2]; expected: float [S] = [3]"),
     (
         lambda: load_objective("gtpo").advantages(Groups(torch.tensor([1, 0, 0]), IDS, SIZES, torch.ones(4))),
         "`old_entropies` has the shape [4], and the lengths add up to 5",
-    ),
-    (
-        lambda: batch_with(lengths=batch_with().lengths + torch.tensor([1] + [0] * 8)),
-        "`advantages` has the shape [24], and the lengths add up to 25",
     ),
     (lambda: batch_with(old_entropies=torch.ones(COUNT, 7)), "the response tokens of a padded tensor: values[mask]"),
 ]

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,18 +48,6 @@ def test_ratios(w, ratios, weights):
     objective, batch = token("w*A", w=w), by_hand(*BATCH)
     assert loss_of(objective, batch).tokens["ratio"].tolist() == pytest.approx([*ratios, 0.8])
     assert coefficients(objective, batch) == pytest.approx([*(2 * weight for weight in weights), -0.8])
-
-
-def test_tanh():
-    """Its numbers and its slopes, which are 1 - tanh^2; 1e4 and -1e4 are 1 and -1 without a slope."""
-    batch = by_hand([math.exp(d) for d in (-0.5, 0.0, 1.0)], [1.0, 2.0, 1.0])
-    tanh, slopes = [-0.46211715726000976, 0.0, 0.7615941559557649], [0.7864477329659274, 2.0, 0.41997434161402614]
-    objective = token("A*tanh(d)")
-    assert loss_of(objective, batch).loss.item() == pytest.approx(-sum(tanh) / 3)
-    assert coefficients(objective, batch).tolist() == pytest.approx(slopes)
-    assert coefficients(token("A*tanh(1e4*d)"), batch).tolist() == pytest.approx([0.0, 2e4, 0.0])
-    folded = token("A*d*tanh(scale)", scale="1/2")
-    assert coefficients(folded, batch).tolist() == pytest.approx([0.46211715726000976 * a for a in (1, 2, 1)])
 
 
 def test_exp_stops_at_20_from_above():
@@ -125,32 +112,10 @@ def test_clips(lines, advantage, slopes, gains):
         assert out.tokens["clipped"].tolist() == [slope == 0 for slope in slopes]
 
 
-# trust regions --------------------------------------------------------------------------------------------------------
-def moved(pairs: list[tuple[float, float]], advantages: list[float]) -> TokenBatch:
-    """Tokens with these probabilities, new and old; leaves are log-probs."""
-    new, old = (tensor(*values).log() for values in zip(*pairs, strict=True))
-    return TokenBatch(old, tensor(*advantages), torch.tensor([len(pairs)]), new.requires_grad_())
-
-
-# A rare token may triple, a common one may not rise by a quarter: PPO's clip (0.2) would judge the other way round.
-PAIRS = [(0.03, 0.01), (0.95, 0.7), (0.85, 0.7), (0.4, 0.65), (0.01, 0.03)]
-
-
-def test_dppo_tv_bounds_the_change_of_probability_on_the_side_that_A_pushes_to():
-    """A masked token has no part in the value and counts as clipped."""
-    objective, batch = load_objective("dppo_tv"), moved(PAIRS, [2.0] * 5)
-    assert coefficients(objective, batch) == pytest.approx([6.0, 0.0, 2 * 0.85 / 0.7, 2 * 0.4 / 0.65, 2 / 3])
-    out = loss_of(objective, batch)
-    assert out.loss.item() == pytest.approx(-(6 + 1.7 / 0.7 + 0.8 / 0.65 + 2 / 3) / 5)
-    assert out.metrics.means()["actor/pg_clipfrac"] == pytest.approx(0.2)
-    down = coefficients(objective, moved(PAIRS, [-2.0] * 5))
-    assert down == pytest.approx([-6.0, -2 * 0.95 / 0.7, -2 * 0.85 / 0.7, 0.0, -2 / 3])
-
-
 def test_sure_tokens_diverge_by_nothing_from_sure_tokens():
     """log pi = 0 on both sides: 0 log 0 must not be a NaN; from a sure token to 0.5 the divergence is large."""
-    batch = TokenBatch(tensor(0.0, 0.0), tensor(1.0, -1.0), torch.tensor([2]), tensor(0.0, math.log(0.5)))
-    batch = replace(batch, logprobs=batch.logprobs.requires_grad_())
+    now = tensor(0.0, math.log(0.5)).requires_grad_()
+    batch = TokenBatch(tensor(0.0, 0.0), tensor(1.0, -1.0), torch.tensor([2]), now)
     assert coefficients(load_objective("dppo_kl"), batch) == pytest.approx([1.0, 0.0])
 
 
@@ -194,24 +159,20 @@ def corrected() -> TokenBatch:
     return by_hand([1.0] * 4, [1.0] * 4, PARTED, sampler_logprobs=-1 - torch.log(tensor(*GAPS)))
 
 
-TOKEN_MEAN, RESPONSE_MEAN = (1.5 + 2.0 + 0.4 + 0.8) / 4, (2.0 + 0.4 + 0.8) / 3
+TOKEN_MEAN = (1.5 + 2.0 + 0.4 + 0.8) / 4
 K3 = [value - 1 - math.log(value) for value in GAPS]  # 0.0945, 1.6137, 0.3163, 0.0231
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "weights"),
     [
-        ("tis", {}, [1.5, 2.0, 0.5, 0.8]),
         ("tis", {"v": f"min({PRODUCT}, 10)"}, [6.0, 6.0, 0.4, 0.8]),
-        ("icepop", {"beta": 3}, [1.5, 0.0, 0.0, 0.8]),
         ("icepop", {"alpha": 0.4 - 1e-12, "beta": 4.0 + 1e-12}, GAPS),
         ("icepop", {"u": PRODUCT}, [0.0, 0.0, 0.0, 0.8]),
         # means over tokens, and over responses that are not empty, of the mini-batch
         ("tis", {"u": f"min({U}, cap)", "v": "u/mean_b(u)"}, [x / TOKEN_MEAN for x in (1.5, 2.0, 0.4, 0.8)]),
-        ("tis_normalized", {}, [x / RESPONSE_MEAN for x in (2.0, 2.0, 0.4, 0.8)]),
         ("icepop", {"v": "k/mean_b(k)", "k": "u*((u >= 5) & (u <= 6))"}, [0.0] * 4),
         # rejection of responses: the geometric mean of the first is sqrt(6) = 2.45
-        ("seq_mask_tis", {}, [0.0, 0.0, 0.0, 0.8]),
         ("seq_mask_tis", {"m": "exp(g)", "v": "(m >= alpha) & (m <= beta)"}, [1.0, 0.0, 0.0, 1.0]),
         ("seq_mask_tis", {"v": f"({PRODUCT} >= 0.1) & ({PRODUCT} <= 5.9)"}, [0.0, 0.0, 1.0, 1.0]),
         ("trm", {"v": "max_i(k3(logp_sampler - logp_old)) <= delta", "delta": K3[1] + 1e-9}, [1.0] * 4),

@@ -9,22 +9,19 @@ from tests.unit.objectives.flat import by_hand, tensor
 
 def test_values_by_hand():
     objective = load_objective("grpo_dapo")
-    batch = by_hand(
-        [0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2], entropies=tensor(0.2, 0.4, 0.6), old_entropies=tensor(0.3, 0.3, 0.3)
-    )
+    entropies = {"entropies": tensor(0.2, 0.4, 0.6), "old_entropies": tensor(0.3, 0.3, 0.3)}
+    batch = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2], **entropies)
+    expected = {
+        "actor/ppo_kl": 0.0,  # mean of -log ratio: (log 2 - 0 - log 2)/3
+        "actor/entropy": 0.4,
+        "actor/entropy_change": 0.1,
+        "actor/pg_clipfrac": 1 / 3,
+        "actor/ratio_mean": 3.5 / 3,
+        "actor/pg_loss": -(0.5 - 1.0 + 2.56) / 3,
+        "actor/ratio_max": 2.0,
+    }
     means = objective.loss(batch, objective.prepare(batch)).metrics.means()
-    assert means == pytest.approx(
-        {
-            "actor/ppo_kl": 0.0,  # mean of -log ratio: (log 2 - 0 - log 2)/3
-            "actor/entropy": 0.4,
-            "actor/entropy_change": 0.1,
-            "actor/pg_clipfrac": 1 / 3,
-            "actor/ratio_mean": 3.5 / 3,
-            "actor/pg_loss": -(0.5 - 1.0 + 2.56) / 3,
-            "actor/ratio_max": 2.0,
-        },
-        abs=1e-7,
-    )
+    assert means == pytest.approx(expected, abs=1e-7)
 
 
 def test_kl_entropy_and_weight_metrics():
@@ -38,6 +35,9 @@ def test_kl_entropy_and_weight_metrics():
     assert out.metrics.means()["actor/token_weight"] == pytest.approx(out.tokens["weight"].mean().item())
 
 
+BESIDE_V = {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"}
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "ratios", "clipped"),
     [
@@ -46,12 +46,7 @@ def test_kl_entropy_and_weight_metrics():
         ("grpo_dapo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         ("kimi_k2_5", {}, [1.5, 0.5, 1.5, 0.5], [1, 1, 1, 1]),
         # beside the weight `v` itself
-        (
-            "grpo_dapo",
-            {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"},
-            [1.5, 0.5, 1.5, 0.5],
-            [0, 1, 1, 1],
-        ),
+        ("grpo_dapo", BESIDE_V, [1.5, 0.5, 1.5, 0.5], [0, 1, 1, 1]),
         # CISPO's weight is held, though no token drops out
         ("cispo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         # without a clip: where the policy term has no gradient though A is not 0

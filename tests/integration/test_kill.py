@@ -21,7 +21,6 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param((), id="plain"),
         pytest.param(("train.staleness=2", "sampler.margin=2"), id="stale"),
         pytest.param(
             ("train.keep_best=true", "train.validate_every=1", "train.validation_problems=2", "data.benchmarks=[add3]"),

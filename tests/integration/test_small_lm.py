@@ -1,7 +1,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
 
 from tepo.common import paths
 from tepo.common.errors import UserError
@@ -22,14 +20,12 @@ from tepo.policy.model.model_location import base_fingerprint, recorded_bases, r
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tests.support.commands import OwnSignal, alone, started, tepo
-from tests.support.runs import assert_same_run
+from tests.support.commands import alone, tepo
 from tests.unit.policy.gguf_files import write_gguf
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
 NAME = "smollm2-135m"
-# Eight responses of sixteen tokens. A micro-batch is a group, and so are the rows that are decoded side by side: any
-# number of ranks multiplies the same matrices, and draws the same responses in bfloat16.
+# Eight responses of sixteen tokens.
 SMALL = f"train scale=small_lm model={NAME} train.prompts_per_step=2 train.samples_per_prompt=4 train.max_rounds=1"
 SMALL += " train.mini_batch_prompts=2 train.max_new_tokens=16 data.benchmarks=[] sampler.max_rows=4"
 # A CPU without instructions for bfloat16 multiplies it fifty times as slowly.
@@ -146,23 +142,6 @@ def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
     assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
     assert row["actor/grad_norm"] > 0.1
     assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
-
-
-@pytest.mark.peft
-def test_killed_with_adapters_it_goes_on(words: list[str], tmp_path: Path) -> None:
-    """A bfloat16 model and its adapters, with their float32 masters."""
-    lora = [*words, "model.lora_rank=4", "train.steps=2", "train.checkpoint_every=1", "--store"]
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    after_a_step = OwnSignal(signal.SIGKILL, cut, "os.rename */checkpoints/step_000001", 1)
-    started(*lora, cut, own_signal=after_a_step).end(code=-signal.SIGKILL)
-    assert the_run(cut).checkpoints() == [1]
-    for store in (cut, whole):
-        tepo(*lora, store)
-    assert_same_run(the_run(cut).path, the_run(whole).path)
-    first, second = the_run(whole).metrics()
-    assert second["training/prompts"] == 2 * first["training/prompts"]
-    with safe_open(next(the_run(whole).path.rglob("adapter_model.safetensors")), "pt") as adapters:
-        assert any(bool(adapters.get_tensor(name).any()) for name in adapters.keys() if "lora_B" in name)  # noqa: SIM118
 
 
 @pytest.mark.vllm

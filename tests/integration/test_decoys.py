@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tepo.policy.kernel_check import CHECKS
-from tepo.store.run_folder import RunFolder
 from tests.support.commands import TIME_LIMIT
 from tests.support.decoys import executed, lay
 from tests.support.runs import SMALL, few_problems, write
@@ -26,21 +25,17 @@ TUNED = STUDY + "\ntune: {draws: 2, seeds: [50], space: {train.learning_rate: {l
 REWARD = "import html, random\ndef reward(problem, response):\n    return 1 - len(response) / 100\n"
 PROBLEMS = "".join(json.dumps({"id": n, "problem": f"{n}+{n}=", "answer": str(2 * n)}) + "\n" for n in range(99))
 RANKS = [*FEW, "engine=deepspeed", "train.steps=2", "train.max_rounds=4"]
-VLLM = [*FEW, "sampler=vllm", "sampler.memory_fraction=0.06"]
 COMMANDS = """
 doctor --no-selftest
 train data=study/problems.jsonl data.reward=study/reward.py FEW
-train FEW --evaluate
 eval add3 --model package:laptop --limit 2
 data grade study/answers.jsonl
 ablate decoyed --jobs 2
 plan tuned
 report decoyed
-reproduce decoyed
 records write decoyed --out written
 table decoyed
 figure decoyed --out figures
-table claims
 list
 list --watch
 explain tepo --check
@@ -146,21 +141,6 @@ def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
     torchrun = "-m torch.distributed.run --nproc-per-node 2 --standalone --no-python"
     user.runs("-P", *torchrun.split(), sys.executable, str(user.script), "train", *RANKS, "--evaluate")
     assert list(user.work.glob("runs/*/eval/add3/result.json"))
-
-
-@pytest.mark.disaster
-@pytest.mark.vllm
-def test_neither_does_an_engine_of_vllm(user: User) -> None:
-    """A run is trained, and measured by a child of the process; its cost is one entry."""
-    said = user.types("train FEW --evaluate", *VLLM[len(FEW) :])
-    assert said.index("accuracy %") < said.index(": 1 step,") < said.index("base is not measured")
-    (result,) = user.work.glob("runs/*/eval/add3/result.json")
-    run = RunFolder(result.parents[2])
-    (cost,) = run.costs()
-    assert (cost.steps, cost.benchmarks) == (1, 1)
-    assert cost.measuring_s > 1  # an import of vLLM alone takes more
-    assert cost.cpu_s > cost.measuring_s + cost.training_s
-    assert not run.busy()
 
 
 @pytest.mark.disaster

@@ -41,7 +41,6 @@ TWO = {  # on two
     "2 x zero 3 untied": zero(3, tied=False),
     **{f"2 x zero {stage} bf16": zero(stage, **BFLOAT16) for stage in (1, 2, 3)},
     **{f"2 x zero {stage} in 4": zero(stage, pieces=2) for stage in (1, 2, 3)},
-    **{f"2 x zero {stage} bf16 in 4": zero(stage, pieces=2, **BFLOAT16) for stage in (1, 2, 3)},
     "2 x zero 1 bf16 poisoned": zero(1, poison=1, **BFLOAT16),
     "2 x zero 3 poisoned": zero(3, poison=1),
     "first 2": zero(2, **FIRST),
@@ -50,7 +49,6 @@ TWO = {  # on two
     "first 3 bf16 offloaded": zero(3, offload=True, **BFLOAT16, **FIRST),
     "first 3 bf16 offloaded, then 2 x zero 2": zero(2, resume="first 3 bf16 offloaded", **BFLOAT16, **REST),
     "first 1, then 2 x zero 3": zero(3, resume="first 1", **REST),
-    "first 1 bf16, then 2 x zero 1": zero(1, resume="first 1 bf16", **BFLOAT16, **REST),
     "first 1 bf16, then 2 x zero 2": zero(2, resume="first 1 bf16", **BFLOAT16, **REST),
     "first 2 bf16, then 2 x zero 1": zero(1, resume="first 2 bf16", **BFLOAT16, **REST),
     "first 2, then 2 x zero 2": zero(2, resume="first 2", **REST),
@@ -136,14 +134,12 @@ def test_gradients_summed_once_an_update_are_those_summed_after_every_micro_batc
     agree(outcome(results, "2 x zero 1"), outcome(results, name), tolerance=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["", " bf16"])
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_what_ranks_send_is_what_a_plan_charges(results, stage, dtype):
+def test_what_ranks_send_is_what_a_plan_charges(results, stage):
     """In bytes a weight, of the tensors that go round. Stage 1 sums over the ranks once an update, 2 and 3 after each
     micro-batch, and stage 3 gathers weights for each in place of once."""
-    size = 2 if dtype else 4
-    for name, micro_batches in ((f"2 x zero {stage}{dtype}", 2), (f"2 x zero {stage}{dtype} in 4", 4)):
-        found, _ = outcome(results, name)
+    for more, micro_batches, size in (("", 2, 4), (" in 4", 4, 4), (" bf16", 2, 2)):
+        found, _ = outcome(results, f"2 x zero {stage}{more}")
         for update in found["sent"][1:]:  # ranks meet in the first
             sent = {kind: count / found["size"] for kind, count in update.items()}
             summed = sent.pop("reduce_scatter_tensor" if stage == 3 else "all_reduce")
@@ -178,8 +174,8 @@ def test_on_as_many_ranks_it_goes_on_bit_for_bit(results, stage):
     "name",
     [
         *("zero 1 bf16", "zero 1 bf16 offloaded", "zero 1 bf16 checkpointing"),
-        *(f"2 x zero {stage} bf16{pieces}" for stage in (1, 2, 3) for pieces in ("", " in 4")),
-        *("first 1 bf16, then 2 x zero 1", "first 1 bf16, then 2 x zero 2", "first 2 bf16, then 2 x zero 1"),
+        *(f"2 x zero {stage} bf16" for stage in (1, 2, 3)),
+        *("first 1 bf16, then 2 x zero 2", "first 2 bf16, then 2 x zero 1"),
         "first 3 bf16 offloaded, then 2 x zero 2",  # where the optimiser lies is no part of a run's id
     ],
 )

@@ -48,7 +48,7 @@ def measured(folder: Path, model: str | Path, *words: str) -> dict[str, list[dic
     return {path.parent.name: pq.read_table(path).to_pylist() for path in store.rglob("samples.parquet")}
 
 
-@pytest.mark.parametrize("words", [(), ("--wrap", "base"), ("--thinking",), ("--no-thinking", "--limit", "5")])
+@pytest.mark.parametrize("words", [("--wrap", "base"), ("--thinking",), ("--no-thinking", "--limit", "5")])
 def test_greedy_rows_are_those_of_the_weights_here(folder: Path, address: str, words: tuple[str, ...]) -> None:
     """By conversations and by texts; whatever the model's files would have a server do."""
     ((name, served),) = measured(folder, address, GREEDY, *words).items()

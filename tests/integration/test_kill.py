@@ -21,13 +21,12 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param((), id="plain"),
         pytest.param(("train.staleness=2", "sampler.margin=2"), id="stale"),
         pytest.param(
             ("train.keep_best=true", "train.validate_every=1", "train.validation_problems=2", "data.benchmarks=[add3]"),
             id="best",
         ),
-        pytest.param(("model.lora_rank=4",), id="lora", marks=pytest.mark.peft),
+        pytest.param(("model.lora_rank=4", "model.dtype=bfloat16"), id="lora", marks=pytest.mark.peft),
         pytest.param(("engine.optimizer=adamw_8bit",), id="8-bit", marks=pytest.mark.bitsandbytes),
     ],
 )

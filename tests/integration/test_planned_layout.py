@@ -23,7 +23,7 @@ RUN = ("data.flip_rewards=0.5", "train.prompts_per_step=4", "train.mini_batch_pr
 RUN += (f"train.steps={STEPS}", "train.max_rounds=4", "train.max_new_tokens=24", "train.epochs=1")
 RUN += ("train.learning_rate=0.01", "train.checkpoint_every=9", "model.dtype=bfloat16", "engine=deepspeed", "seed=1")
 RUN += ("sampler=vllm", "sampler.tensor_parallel=2", "sampler.memory_fraction=0.03", "sampler.max_rows=64")
-LAYOUTS = {f"zero {stage}": (f"engine.zero_stage={stage}",) for stage in (1, 2, 3)}
+LAYOUTS = {f"zero {stage}": (f"engine.zero_stage={stage}",) for stage in (1, 3)}
 LAYOUTS["zero 3 offloaded"] = ("engine.zero_stage=3", "engine.offload=true")
 
 
@@ -83,10 +83,10 @@ def test_both_engines_sample_and_the_trainer_scores_alike(launch: Launch, name: 
     assert all(row["training/rollout_logprobs_diff_mean"] < 0.05 for row in rows)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [*LAYOUTS][1:])
 def test_the_first_gradient_is_the_same_in_every_layout(launch: Launch, name: str) -> None:
     """But for a token that rounding made another."""
-    (first, *_), (expected, *_) = launch.runs[name].metrics(), launch.runs["zero 2"].metrics()
+    (first, *_), (expected, *_) = launch.runs[name].metrics(), launch.runs["zero 1"].metrics()
     assert first["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=0.2)
 
 

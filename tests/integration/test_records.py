@@ -1,3 +1,5 @@
+import importlib.util
+import lzma
 import shutil
 from pathlib import Path
 
@@ -36,9 +38,15 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+NAMES = ("HF_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "DATABASE_URL")
+SECRETS = {name: f"secret{number}-0123456789abcdef0123456789abcdef" for number, name in enumerate(NAMES)}
+
+
 def called(folder: Path, *words: str, code: int = 0) -> str:
-    done = tepo(*words, cwd=folder, TEPO_PATH=str(folder), code=code)
+    own = {"TEPO_PATH": str(folder), "TRACKIO_DIR": str(folder / "trackio")}
+    done = tepo(*words, cwd=folder, code=code, **own, **SECRETS)
     assert "Traceback" not in done.stderr
+    assert not any(secret in done.stdout + done.stderr for secret in SECRETS.values())
     return done.stdout + done.stderr
 
 
@@ -82,3 +90,23 @@ def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> No
     assert "1 of 1 runs differ from their records" in refused
     assert " 20 " in refused  # problems of add3, all of them false
     shutil.rmtree(refused.partition("\nin: ")[2].partition("\n")[0])  # the run anew is kept, to be looked at
+
+
+def test_what_lies_in_the_environment_is_in_no_stored_file(user: Path) -> None:
+    trackers = ",".join(name for name in ("wandb", "tensorboard", "trackio") if importlib.util.find_spec(name))
+    tracked = (f"tracking.to=[{trackers}]", "tracking.offline=true", "train.steps=1", "data.benchmarks=[add3]")
+    called(user, "train", "--evaluate", *SMALL, *tracked, "store=tracked")
+    (run,) = user.glob("tracked/*/config.json")
+    called(user, "eval", "max4", "--model", str(run.parent), "--limit", "4")
+    called(user, "report", "mine")
+    files = [path for path in user.rglob("*") if path.is_file()]
+    assert {"report.html", "README.md", "provenance.json", "log.txt", "config.json"} <= {path.name for path in files}
+    told = [(path.name, name) for path in files for name, one in SECRETS.items() if one.encode() in content(path)]
+    assert told == []
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, unpacked where it is compressed."""
+    if path.suffix == ".parquet":
+        return str([pq.read_schema(path).metadata, pq.read_table(path).to_pylist()]).encode()
+    return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()

@@ -2,18 +2,16 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from tepo.launch.local import command
 from tepo.store.run_folder import RunFolder
-from tepo.store.run_id import DIGEST, identity
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
-from tests.support.commands import python, tepo
+from tests.support.commands import tepo
 from tests.support.runs import SMALL, small, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
@@ -37,27 +35,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(folder: Path, sampler: str) -> list[Unit]:
-    """The units of the study, trained with the embedded sampler, whichever they name."""
-    words = [*WORDS, f"sampler={sampler}"]
-    ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=words)
+def trained(folder: Path) -> list[Unit]:
+    """The units of the study, trained and not measured."""
+    ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=WORDS)
     for unit in units:
         if not unit.row.base:
-            source = train(Run(small(folder / "trained", *unit.overrides, "sampler=torch")))
-            shutil.copytree(source, unit.folder, dirs_exist_ok=True)
-            (unit.folder / "config.json").unlink()
-            made = {**unit.in_store.manifest(), "id": unit.id, DIGEST: None}
-            unit.in_store.manifest_file.write_text(json.dumps(made))
-            unit.in_store.create(unit.config, identity(unit.config))
+            assert train(Run(small(folder / "runs", *unit.overrides))) == unit.folder
     return units
-
-
-def measured(unit: Unit) -> list[dict]:
-    """Samples of both benchmarks without log-probs, which are as near as vLLM rounds."""
-    rows = []
-    for name in ("greedy", "drawn"):
-        rows += pq.read_table(unit.in_store.evaluation(name) / "samples.parquet").to_pylist()
-    return [{key: value for key, value in row.items() if key != "logprob"} for row in rows]
 
 
 def named(units: list[Unit]) -> list[str]:
@@ -66,26 +50,9 @@ def named(units: list[Unit]) -> list[str]:
     return [f"--model={' '.join([kind, *unit.overrides])}" for kind, unit in zip(kinds, units, strict=True)]
 
 
-@pytest.mark.vllm
-def test_rows_are_measured_with_one_engine(folder: Path) -> None:
-    units = trained(folder, "vllm")
-    log = {"VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else commands show none
-    done = python("-m", "tepo_cli", "eval", *named(units), "--store", folder / "runs", "--quiet", **log)
-    assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == 1
-    for unit in units:
-        assert unit.done()
-        assert [cost.benchmarks for cost in unit.in_store.costs()] == [2]
-    together = [measured(unit) for unit in units]
-    assert [row["response"] for row in together[1]] != [row["response"] for row in together[2]]
-    shutil.rmtree(units[2].in_store.evaluations)
-    tepo(*command(units[2])[4:])
-    assert measured(units[2]) == together[2]
-    assert list(units[2].folder.glob("checkpoints/*/README.md"))
-
-
 def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
-    """With the embedded sampler, whose results are equal to the bit."""
-    units = trained(folder, "torch")
+    """With the embedded sampler, whose results are equal to the bit; with vLLM: test_eval_vllm.py."""
+    units = trained(folder)
     runs = named(units)
     shutil.move(units[1].in_store.manifest_file, folder / "away.json")
     with units[0].in_store.lock("measure"):

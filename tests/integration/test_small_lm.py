@@ -1,7 +1,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
 
 from tepo.common import paths
 from tepo.common.errors import UserError
@@ -22,14 +20,12 @@ from tepo.policy.model.model_location import base_fingerprint, recorded_bases, r
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tests.support.commands import OwnSignal, alone, ranks, started, tepo
-from tests.support.runs import assert_same_run
+from tests.support.commands import alone, tepo
 from tests.unit.policy.gguf_files import write_gguf
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
 NAME = "smollm2-135m"
-# Eight responses of sixteen tokens. A micro-batch is a group, and so are the rows that are decoded side by side: any
-# number of ranks multiplies the same matrices, and draws the same responses in bfloat16.
+# Eight responses of sixteen tokens.
 SMALL = f"train scale=small_lm model={NAME} train.prompts_per_step=2 train.samples_per_prompt=4 train.max_rounds=1"
 SMALL += " train.mini_batch_prompts=2 train.max_new_tokens=16 data.benchmarks=[] sampler.max_rows=4"
 # A CPU without instructions for bfloat16 multiplies it fifty times as slowly.
@@ -146,58 +142,6 @@ def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
     assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
     assert row["actor/grad_norm"] > 0.1
     assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
-
-
-@pytest.mark.deepspeed
-def test_two_ranks_of_deepspeed_train_the_same_step(words: list[str], tmp_path: Path) -> None:
-    """On the first four of its thirty layers: two ranks would take 7 GB for all of them."""
-    policy = load_policy(f"cache:{NAME}", dtype="bfloat16")
-    policy.model.model.layers = policy.model.model.layers[:4]
-    policy.model.config.num_hidden_layers = 4
-    for part in (policy.model, policy.tokenizer):
-        part.save_pretrained(tmp_path / "part")
-    del policy, part
-    step = [*words, f"model={tmp_path}/part", "train.steps=1", "--store"]
-    step.remove(f"model={NAME}")
-    for rank in ranks("tepo_cli", *step, tmp_path / "two", "engine=deepspeed"):
-        rank.end()
-    tepo(*step, tmp_path / "one")
-    (one,), (two,) = (the_run(tmp_path / name).metrics() for name in ("one", "two"))
-    assert one["rollout/groups_kept"] == 2
-    sampled = [name for name in one if name.startswith(("critic/", "training/", "response_length/", "rollout/"))]
-    assert {name: two[name] for name in sampled} == pytest.approx({name: one[name] for name in sampled}, rel=1e-6)
-    for name in ("actor/pg_loss", "actor/entropy", "actor/grad_norm", "actor/ratio_max"):
-        assert two[name] == pytest.approx(one[name], rel=1e-3), name
-    assert two["actor/update_rms"] == pytest.approx(one["actor/update_rms"], rel=0.1)  # one rank's is of a sample
-
-
-@pytest.mark.peft
-def test_killed_with_adapters_it_goes_on(words: list[str], tmp_path: Path) -> None:
-    """A bfloat16 model and its adapters, with their float32 masters."""
-    lora = [*words, "model.lora_rank=4", "train.steps=2", "train.checkpoint_every=1", "--store"]
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    after_a_step = OwnSignal(signal.SIGKILL, cut, "os.rename */checkpoints/step_000001", 1)
-    started(*lora, cut, own_signal=after_a_step).end(code=-signal.SIGKILL)
-    assert the_run(cut).checkpoints() == [1]
-    for store in (cut, whole):
-        tepo(*lora, store)
-    assert_same_run(the_run(cut).path, the_run(whole).path)
-    first, second = the_run(whole).metrics()
-    assert second["training/prompts"] == 2 * first["training/prompts"]
-    with safe_open(next(the_run(whole).path.rglob("adapter_model.safetensors")), "pt") as adapters:
-        assert any(bool(adapters.get_tensor(name).any()) for name in adapters.keys() if "lora_B" in name)  # noqa: SIM118
-
-
-@pytest.mark.vllm
-@pytest.mark.peft
-def test_vllm_samples_what_is_trained(words: list[str], tmp_path: Path) -> None:
-    """In bfloat16; in the second step with the weights that the first one made."""
-    vllm = ["sampler=vllm", "sampler.memory_fraction=0.06", "model.lora_rank=4", "train.learning_rate=1e-3"]
-    tepo(*words, *vllm, "train.steps=2", "--store", tmp_path)
-    for row in the_run(tmp_path).metrics():
-        assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
-        assert row["training/rollout_logprobs_diff_mean"] < 0.06
-        assert row["perf/sampled_tokens"] == 8 * 16
 
 
 @pytest.mark.vllm

@@ -79,10 +79,9 @@ def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeyp
         sampler.sync(policy.model.state_dict())
 
 
-@pytest.mark.parametrize("name", ["qwen3", "r1", "all"])
-def test_a_server_draws_as_the_filters_say(served, name):
+def test_a_server_draws_as_the_filters_say(served):
     policy, _, _, prompts = served
-    params = SamplingParams(n=8, max_new_tokens=12, **FILTERS[name])
+    params = SamplingParams(n=8, max_new_tokens=12, **FILTERS["all"])
     with opened(served) as sampler:
         groups = sampler.sample(prompts, [1, 2], params)
     for prompt, response in [(prompt, part) for prompt, group in zip(prompts, groups, strict=True) for part in group]:

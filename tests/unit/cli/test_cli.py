@@ -13,7 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from tepo.common.errors import UserError
 from tepo.common.text import install_line
-from tepo.jobs.selftest import what_failed
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.problems import _rows
 from tepo_cli.main import app
@@ -135,15 +134,6 @@ def test_doctor_says_how_to_get_what_is_missing(
     doctor(selftest=False)
     said = capsys.readouterr().out
     assert f"\n{'C compiler':24} {tmp_path / 'gcc'}\n{'Python.h':24} {tmp_path / 'Python.h'}\n" in said
-
-
-def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
-    error = (
-        "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
-        "in: objective=tepo\ntry: lower train.learning_rate\n"
-    )
-    assert what_failed(error) == "tepo.common.errors.RunFailed: step 2: the loss is nan"
-    assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
 
 
 @pytest.mark.slow

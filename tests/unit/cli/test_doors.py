@@ -134,14 +134,6 @@ def test_a_number_with_a_comma_is_never_a_sweep(whole: int, part: int, power: in
         assert axes_of([values]) == {"train.learning_rate": text.split(",")}
 
 
-@pytest.mark.parametrize(
-    "word", ["seed=1,100", "train.steps=36,216", "train.learning_rate=1e-4,4e-4", "train.temperature=1,2,3"]
-)
-def test_values_that_are_no_number_stay_a_sweep(word: str) -> None:
-    key, _, text = word.partition("=")
-    assert axes_of([word]) == {key: text.split(",")}
-
-
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=5))
 def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
     assert seeds_of(",".join(map(str, seeds))) == seeds

@@ -1,18 +1,13 @@
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
-from tepo.config.run_config import RunConfig
-from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import GraderOptions
-from tepo.problems.training_sets import TrainingSet
-from tepo.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -98,19 +93,6 @@ def test_another_value_is_refused(key: str, given: Any, what: str | None) -> Non
         read(Outer, {"word": "a", key: given}, AT)
     assert caught.value.what.startswith(what)
     assert caught.value.where.startswith(f"here ({key}")
-
-
-def written(kind: Any) -> list[Any]:
-    """The fields that a person may write in a dataclass, and in those below it."""
-    hints = get_type_hints(kind)
-    own = [part for part in fields(kind) if not part.metadata.get("derived") and hints[part.name] != GraderOptions]
-    types = [each for part in own for each in (hints[part.name], *get_args(hints[part.name]))]
-    return own + [part for each in types if is_dataclass(each) for part in written(each)]
-
-
-@pytest.mark.parametrize("kind", [RunConfig, Study, Benchmark, TrainingSet])
-def test_every_field_says_what_it_means(kind: type) -> None:
-    assert [part.name for part in written(kind) if not part.metadata.get("meaning")] == []
 
 
 def test_a_key_that_a_merge_brings_is_not_there_twice(tmp_path: Path) -> None:

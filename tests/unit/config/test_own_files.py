@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
-from tepo.config.compose import GROUPS, compose, options
+from tepo.config.compose import compose
 from tepo.store.run_id import run_id
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
@@ -112,10 +112,6 @@ def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str
 def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_id(compose([word]))
-
-
-def test_own_places_are_no_options() -> None:
-    assert not [name for group in GROUPS for name in options(group) if name.startswith("_")]
 
 
 STUDY = "title: mine\nrows:\n  - {label: GRPO, objective: grpo}\nscales:\n  laptop: {models: [%s], seeds: [0]}\n"

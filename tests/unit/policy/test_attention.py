@@ -85,13 +85,6 @@ def test_soft_capping_is_refused():
         )
 
 
-def test_ragged_segments_list_prompt_then_own_keys():
-    ragged = SegmentLayout(pack([([5, 6], [[1, 2, 3], [4]]), ([7], [[8, 9]])])).ragged
-    assert ragged.query_offsets.tolist() == [0, 2, 4, 5, 6]
-    assert ragged.key_rows.tolist() == [0, 1, 0, 1, 2, 3, 4, 4, 5]
-    assert ragged.key_offsets.tolist() == [0, 2, 6, 7, 9]
-
-
 @pytest.mark.gpu
 def test_varlen_kernel_against_blocks():
     packed = pack(make_groups(longest=60)).to("cuda")

@@ -129,8 +129,7 @@ def _run(store: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"),
-    [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list",), 4), (("list", "--all"), 4)],
+    ("words", "count"), [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list", "--all"), 4)]
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch

@@ -35,22 +35,13 @@ def test_every_extra_that_is_advised_exists() -> None:
     advised = {name for source in sources for name in re.findall(r"install_line\([\"']([\w-]+)[\"']\)", source)}
     assert advised >= {"vllm", "deepspeed", "hub"}
     assert advised | set(get_args(TrackerName)) <= set(extras)
-    assert not [
-        source
-        for source in sources
-        if re.search(r"[\"'( ]pip install '?tepo\[", source) and "def install_line" not in source
-    ]
-    assert extras["gpu"] == ["tepo[vllm,deepspeed,hub,bitsandbytes,lora,wandb,flash4]"]
 
 
 def test_the_citation_has_this_version_and_both_papers() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(citation["version"]) == tepo.__version__
-    assert citation["authors"] == [{"name": "the tepo maintainers"}]
-    assert [paper["identifiers"][0]["value"] for paper in citation["references"]] == [
-        "arXiv:2604.12736",
-        "arXiv:2508.04349",
-    ]
+    papers = [paper["identifiers"][0]["value"] for paper in citation["references"]]
+    assert papers == ["arXiv:2604.12736", "arXiv:2508.04349"]
 
 
 @pytest.mark.slow

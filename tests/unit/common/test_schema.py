@@ -44,7 +44,7 @@ AT = Location(lambda _: "here")
         ("number", float("inf"), float("inf")),
         ("on", "off", False),
         ("on", True, True),
-        ("several", [1, "2"], (1, 2)),
+        ("several", [1, "2", 1e3, "1e3", 10**400], (1, 2, 1000, 1000, 10**400)),
         ("several", None, ()),
         ("names", ["a"], ["a"]),
         ("table", {"a": 1}, {"a": 1.0}),
@@ -67,15 +67,11 @@ def test_a_value_gets_the_type_of_its_field(key: str, given: Any, read_as: Any) 
         ("kind", "three", "unknown kind 'three'"),
         ("number", 0, "number must be positive, not 0"),
         ("number", float("nan"), "number must be a number, not nan"),
-        ("share", float("inf"), "share must be a number, not inf"),
         ("share", 1, "share must be below 1, not 1"),
         ("share", -1, "share must be at least 0, not -1"),
         ("on", 1, "on must be true or false, not 1"),
-        ("several", [1, 10**400], None),
         ("several", [1.5], "several[0] must be a whole number, not 1.5"),
-        ("several", [1e3, "1e3", 1.0], None),
         ("several", ["1e-3"], "several[0] must be a whole number, not '1e-3'"),
-        ("several", [float("inf")], "several[0] must be a whole number, not inf"),
         ("several", "12", "several is a list, not '12'"),
         ("table", {"a": "x"}, "table.a must be a number, not 'x'"),
         ("table", {"a": 10**400}, "table.a must be a number, not 1000"),
@@ -85,10 +81,7 @@ def test_a_value_gets_the_type_of_its_field(key: str, given: Any, read_as: Any) 
         ("later", "x", "the key 'later' is not allowed here"),
     ],
 )
-def test_another_value_is_refused(key: str, given: Any, what: str | None) -> None:
-    if what is None:
-        assert read(Outer, {"word": "a", key: given}, AT)
-        return
+def test_another_value_is_refused(key: str, given: Any, what: str) -> None:
     with pytest.raises(UserError) as caught:
         read(Outer, {"word": "a", key: given}, AT)
     assert caught.value.what.startswith(what)

@@ -1,7 +1,6 @@
 """The documentation: the site builds strictly and loads nothing, and what the pages name exists."""
 
 import ast
-import json
 import os
 import re
 import runpy
@@ -49,7 +48,6 @@ LINE = re.compile(r"^\| .+ \| `(?P<file>[\w/]+\.py): (?P<name>[\w.]+)` \|$", re.
 METRIC = re.compile(
     r"""["']((?:start/)?(?:actor|critic|grader|perf|response_length|rollout|timing_per_token_ms|timing_s|training|val-aux|val-core)/[^"'\s]*)["']"""
 )
-CHANGE = re.compile(r"^\| \d+ \| (?P<change>.+?) \| (?P<files>.+) \| (?P<number>\d+) \|$", re.MULTILINE)
 
 
 class Loaded(HTMLParser):
@@ -79,39 +77,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_site_and_is_reached_from_every_other(site: Path) -> None:
+    assert "<h1>Nothing yet</h1>" in (site / "results" / "page.html").read_text()
     names = {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")}
     assert names == {page.name for page in site.glob("*.html")} - {"404.html", "search.html"}
     beside = {Path(page).with_suffix(".html").name for page in BESIDE}
     for page in names:
         links = set(re.findall(r'class="[^"]*reference internal[^"]*" href="([\w-]+\.html)', (site / page).read_text()))
         assert (links | {page}) - beside == names - beside, page
-        assert links.isdisjoint(beside), page
+        assert 'href="results/page.html"' in (site / page).read_text(), page
     assert beside <= set(re.findall(r'href="([\w-]+\.html)', (site / "index.html").read_text()))
-
-
-@pytest.mark.parametrize("page", sorted({page.name for page in (ROOT / "docs").glob("*.md")} - BESIDE - {"index.md"}))
-def test_a_page_opens_with_what_the_reader_can_do(page: str) -> None:
-    title, _, first = (ROOT / "docs" / page).read_text().split("\n")[:3]
-    assert title.startswith("# ")
-    assert "you can " in f"{first} ".lower(), first
-    assert f"]({page})" in (ROOT / "docs" / "index.md").read_text()
-
-
-def test_a_page_by_hand_is_read_in_one_sitting() -> None:
-    pages = {page for page in PAGES if page.name not in BESIDE | {"api.md"}}
-    words = {page.name: len(page.read_text().split()) for page in pages}
-    assert {name: count for name, count in words.items() if count > 2500} == {}
 
 
 def test_the_reference_is_what_the_docstrings_say() -> None:
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "python -m tests.unit.api_page"
-
-
-def test_the_page_of_results_is_in_the_site_and_in_its_navigation(site: Path) -> None:
-    assert "<h1>Nothing yet</h1>" in (site / "results" / "page.html").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert 'href="results/page.html"' in (site / page.with_suffix(".html").name).read_text(), page
-    assert not (site / "hooks").exists()
 
 
 def test_the_site_loads_nothing_from_a_network(site: Path) -> None:
@@ -170,24 +148,11 @@ def defined(text: str) -> set[str]:
     return found
 
 
-def test_the_picture_of_the_house_is_the_import_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (layers,) = (contract["layers"] for contract in contracts if contract["name"] == "arrows point one way")
-    picture = (ROOT / "docs" / "architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
-    drawn = re.findall(r"^ (\w+(?: : \w+)*) ", picture, re.MULTILINE)
-    assert drawn == [layer.replace("tepo.", "") for layer in layers]
-
-
 def test_every_line_that_the_architecture_points_to_exists() -> None:
     lines = [(match["file"], match["name"]) for match in LINE.finditer((ROOT / "docs/architecture.md").read_text())]
     assert len(lines) >= 30
-    missing = [f"no file {file}" for file, _ in lines if not (ROOT / file).is_file()]
-    missing += [
-        f"{file} has no {name}"
-        for file, name in lines
-        if (ROOT / file).is_file() and name not in defined((ROOT / file).read_text())
-    ]
-    assert not missing, f"docs/architecture.md, Where is the line that …: {'; '.join(missing)}"
+    missing = [f"{file}: {name}" for file, name in lines if name not in defined((ROOT / file).read_text())]
+    assert missing == []
 
 
 def metrics_of_the_page() -> list[re.Pattern[str]]:
@@ -212,29 +177,6 @@ def test_every_metric_in_the_code_is_on_the_page_of_metrics() -> None:
             begins = name.endswith(("/", "_")) or name in {"perf/cpu", "perf/gpu", "perf/max_memory", "start/val-"}
             said = any(p.fullmatch(filled) or (begins and p.pattern.startswith(re.escape(filled))) for p in known)
             assert said, f"{file} logs {name}, which docs/metrics.md does not define"
-
-
-def test_every_metric_of_a_run_is_on_the_page_of_metrics(tmp_path: Path) -> None:
-    """Two steps with everything switched on that the laptop has: validation, stale rollouts, a penalty and a clip."""
-    words = ["train.steps=2", "train.validate_every=1", "train.validation_problems=2", "train.staleness=1"]
-    words += ["train.prompts_per_step=4", "train.mini_batch_prompts=4", "train.epochs=1", "data.benchmarks=[add3]"]
-    done = CliRunner().invoke(app, ["train", *words, "--store", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    (file,) = tmp_path.glob("*/metrics.jsonl")
-    logged = {name for line in file.read_text().splitlines() for name in json.loads(line)}
-    assert len(logged) > 60
-    known = metrics_of_the_page()
-    assert [name for name in sorted(logged) if not any(pattern.fullmatch(name) for pattern in known)] == []
-
-
-def test_the_numbers_of_files_are_those_that_are_listed() -> None:
-    rows = {
-        match["change"]: (len(re.findall(r"`[\w/.-]+/[\w.-]+`", match["files"])), int(match["number"]), match["files"])
-        for match in CHANGE.finditer((ROOT / "docs" / "architecture.md").read_text())
-    }
-    assert len(rows) == 15
-    for change, (listed, number, files) in rows.items():
-        assert number == listed - files.count("` or `") + files.count("the module that reads it"), change
 
 
 def shown_commands() -> list[tuple[str, list[str]]]:

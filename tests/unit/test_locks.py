@@ -52,14 +52,7 @@ def test_a_lock_holds_what_the_project_asks_for(files: list[str], extras: str) -
 
 @pytest.mark.parametrize(
     ("driver", "words", "fetched"),
-    [
-        ("580.65.06", [], True),
-        ("1000.1", [], True),
-        ("570.124", [], False),
-        ("NVIDIA-SMI has failed because it couldn't communicate", [], False),
-        ("", [], False),
-        ("", ["DRIVER=580"], True),
-    ],
+    [("580.65.06", [], True), ("570.124", [], False), ("", [], False), ("", ["DRIVER=580"], True)],
 )
 def test_the_driver_is_asked_before_ten_gigabytes_are_fetched(
     driver: str, words: list[str], fetched: bool, tmp_path: Path
@@ -79,7 +72,6 @@ def test_the_driver_is_asked_before_ten_gigabytes_are_fetched(
         assert ("-r requirements/gpu.txt" in done.stdout) == (fetched and turn == 0)
         if not fetched:
             assert "ran" not in done.stdout
-            assert f"here is {driver if driver.startswith('5') else 'none'}; for the GPUs of other" in done.stdout
 
 
 def test_a_gpu_gets_the_versions_that_the_tests_run_on_a_cpu() -> None:

@@ -45,16 +45,9 @@ def test_rows_are_graded_as_the_command_does(tmp_path: Path) -> None:
     assert (strict[0].correct, strict[0].extracted) == (False, None)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"gold": "1"}, "no prediction\nin: row 1"),
-        ("1", "no gold and no prediction\nin: row 1"),
-        ({"gold": [1], "prediction": ""}, r"gold must be text or a number, not \[1\]\nin: row 1"),
-    ],
-)
-def test_a_row_that_cannot_be_graded_is_named(row: object, message: str) -> None:
-    with pytest.raises(tepo.UserError, match=message):
+@pytest.mark.parametrize("row", [{"gold": "1"}, "1", {"gold": [1], "prediction": ""}], ids=repr)
+def test_a_row_that_cannot_be_graded_is_named(row: object) -> None:
+    with pytest.raises(tepo.UserError, match=r"\nin: row 1"):
         tepo.grade([{"gold": "1", "prediction": "1"}, row])  # type: ignore[list-item]
 
 
@@ -65,8 +58,6 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.train("seed=3", store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
         tepo.results("panel_e", overrides="seed=3", store=tmp_path)
-    with pytest.raises(tepo.UserError, match="unknown"):
-        tepo.train(["objective=tpo"], store=tmp_path)
     with pytest.raises(tepo.UserError, match="unknown objective option 'tpo'"):
         tepo.train(objective="tpo", seed=3, store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"did you mean 'train\.steps'"):

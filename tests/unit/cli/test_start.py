@@ -1,5 +1,4 @@
 import json
-import re
 import shlex
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 import tepo
 from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
-from tests.support.commands import alone, python
+from tests.support.commands import python
 from tests.support.commands import tepo as command
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "altair", "vl_convert", "sympy", "scipy.stats")
@@ -28,16 +27,7 @@ def imported(*words: str, cwd: Path) -> set[str]:
     return set(json.loads(python("-c", CODE, *words, cwd=cwd).stderr.splitlines()[-1]))
 
 
-_READING = [
-    ("list",),
-    ("plan", "panel-e"),
-    ("table", "panel-e"),
-    ("table", "tuned"),
-    ("list", "--watch", "--store", "."),
-]
-
-
-@pytest.mark.parametrize("words", _READING, ids=" ".join)
+@pytest.mark.parametrize("words", [("list",), ("plan", "panel-e"), ("table", "panel-e")], ids=" ".join)
 def test_what_is_read_from_the_store_imports_no_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     priced = Cost("laptop", "tepo", steps=36, benchmarks=7, cpu_s=60, training_s=50, measuring_s=5, tokens=10**6)
     (tmp_path / "runs/0123456789ab").mkdir(parents=True)
@@ -95,18 +85,3 @@ def test_completion_is_shown_for_the_shell_that_asks() -> None:
     script = f"{shlex.quote(sys.executable)} -m tepo_cli --show-completion; true"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert "complete -o default -F _tepo_completion tepo" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("group", [(), ("data",), ("records",)], ids=" ".join)
-def test_the_short_help_of_a_command_is_whole_in_80_columns(group: tuple[str, ...]) -> None:
-    lines = alone(*group, "--help", COLUMNS="80").stdout.partition("-h, --help")[2].partition("Exit codes")[0]
-    shown = re.findall(r"^  [a-z-]+  +(.+)$", lines, re.MULTILINE)
-    assert len(shown) > 1
-    assert [line for line in shown if not re.search(r"[^.]\.$", line)] == []
-
-
-def test_commands_stand_under_what_they_are_for() -> None:
-    shown = alone("--help").stdout
-    assert "3 another process has the run" in " ".join(shown.split())
-    headings = re.findall(r"^(\w+):\n  (\S+)", shown, re.MULTILINE)
-    assert headings[1:] == [("Run", "train"), ("Look", "list"), ("Explain", "explain"), ("Maintain", "doctor")]

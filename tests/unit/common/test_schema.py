@@ -1,18 +1,13 @@
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
-from tepo.config.run_config import RunConfig
-from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import GraderOptions
-from tepo.problems.training_sets import TrainingSet
-from tepo.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ AT = Location(lambda _: "here")
         ("number", float("inf"), float("inf")),
         ("on", "off", False),
         ("on", True, True),
-        ("several", [1, "2"], (1, 2)),
+        ("several", [1, "2", 1e3, "1e3", 10**400], (1, 2, 1000, 1000, 10**400)),
         ("several", None, ()),
         ("names", ["a"], ["a"]),
         ("table", {"a": 1}, {"a": 1.0}),
@@ -72,15 +67,11 @@ def test_a_value_gets_the_type_of_its_field(key: str, given: Any, read_as: Any) 
         ("kind", "three", "unknown kind 'three'"),
         ("number", 0, "number must be positive, not 0"),
         ("number", float("nan"), "number must be a number, not nan"),
-        ("share", float("inf"), "share must be a number, not inf"),
         ("share", 1, "share must be below 1, not 1"),
         ("share", -1, "share must be at least 0, not -1"),
         ("on", 1, "on must be true or false, not 1"),
-        ("several", [1, 10**400], None),
         ("several", [1.5], "several[0] must be a whole number, not 1.5"),
-        ("several", [1e3, "1e3", 1.0], None),
         ("several", ["1e-3"], "several[0] must be a whole number, not '1e-3'"),
-        ("several", [float("inf")], "several[0] must be a whole number, not inf"),
         ("several", "12", "several is a list, not '12'"),
         ("table", {"a": "x"}, "table.a must be a number, not 'x'"),
         ("table", {"a": 10**400}, "table.a must be a number, not 1000"),
@@ -90,27 +81,11 @@ def test_a_value_gets_the_type_of_its_field(key: str, given: Any, read_as: Any) 
         ("later", "x", "the key 'later' is not allowed here"),
     ],
 )
-def test_another_value_is_refused(key: str, given: Any, what: str | None) -> None:
-    if what is None:
-        assert read(Outer, {"word": "a", key: given}, AT)
-        return
+def test_another_value_is_refused(key: str, given: Any, what: str) -> None:
     with pytest.raises(UserError) as caught:
         read(Outer, {"word": "a", key: given}, AT)
     assert caught.value.what.startswith(what)
     assert caught.value.where.startswith(f"here ({key}")
-
-
-def written(kind: Any) -> list[Any]:
-    """The fields that a person may write in a dataclass, and in those below it."""
-    hints = get_type_hints(kind)
-    own = [part for part in fields(kind) if not part.metadata.get("derived") and hints[part.name] != GraderOptions]
-    types = [each for part in own for each in (hints[part.name], *get_args(hints[part.name]))]
-    return own + [part for each in types if is_dataclass(each) for part in written(each)]
-
-
-@pytest.mark.parametrize("kind", [RunConfig, Study, Benchmark, TrainingSet])
-def test_every_field_says_what_it_means(kind: type) -> None:
-    assert [part.name for part in written(kind) if not part.metadata.get("meaning")] == []
 
 
 def test_a_key_that_a_merge_brings_is_not_there_twice(tmp_path: Path) -> None:

@@ -72,15 +72,12 @@ FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     [
         # unknown key
         ("objective", "low:", "lwo:", 5, "formula.J", "J: unknown name 'low'", "'lwo'"),
-        ("study", "title:", "titel:", 1, "titel", "unknown key 'titel'", "'title'"),
         ("study", "objective:", "objectiv:", 4, "rows[0].objectiv", "unknown key", "'rows[0].objective'"),
-        ("benchmark", "count:", "cuont:", 2, "cuont", "unknown key 'cuont'", "'count'"),
         ("training set", "licence:", "license:", 4, "license", "unknown key 'license'", "'licence'"),
         # unknown choice
         ("objective", "mean_i(", "meen_i(", 4, "formula.w", "w: unknown function 'meen_i'", "'mean_i'"),
         ("objective", "tokens", "token_mean", 6, "average", "average: unknown average 'token_mean'", "'tokens'"),
         ("study", "[laptop]", "[labtop]", 7, "scales.laptop.models[0]", "unknown model 'labtop'", "'laptop'"),
-        ("benchmark", "prompt: raw", "prompt: rwa", 6, "prompt", "unknown prompt 'rwa'", "'raw'"),
         # wrong type
         ("objective", "0.2,", "small,", 8, "constants.low", "'small' is no number", "such as 0.2"),
         ("study", "seeds: [0]", "seeds: 0", 8, "scales.laptop.seeds", "scales.laptop.seeds is a list, not 0", ""),
@@ -90,7 +87,6 @@ FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
         ("benchmark", "samples: 1", "samples: 0", 3, "samples", "samples must be at least 1, not 0", "responses"),
         # missing key
         ("objective", "  J: min(w*A, clip(w, 1 - low, 1 + 0.28)*A)\n", "", 1, "", "the formula has no line J", "J:"),
-        ("study", "title: mine\n", "", 1, "", "title is missing: what the table shows", "add title"),
         ("study", "    seeds: [0]\n", "", 6, "scales.laptop", "scales.laptop.seeds is missing", "add seeds"),
         ("benchmark", "count: 4\n", "", 1, "", "count is missing: number of problems", "add count"),
         # not a mapping
@@ -119,21 +115,17 @@ def test_a_mistake_names_line_key_and_the_nearest_name(
         (b"x: [\n", 2, "not valid YAML"),
         (b"x: 1\ny: 2\nx: 3\n", 3, "the key 'x' is there twice"),
         (b"y:\n  x: {a: 1, a: 2}\n", 2, "the key 'a' is there twice"),
-        (b"x: \x07\n", 1, "not valid YAML"),
         (b"x: !!python/name:os.system\n", 1, "not valid YAML"),
         (b"x: \xff\n", None, "not a text file in UTF-8"),
         (b'x: "a\\0b"\n', 1, "not valid YAML: text with a control character"),
-        (b'"\\e[2J": 1\n', 1, "not valid YAML: text with a control character"),
         (b'x: "\\ud800"\n', 1, "not valid YAML: text with a control character"),
         (b"x: " + b"9" * 4000 + b"\n", 1, "not valid YAML: a number of over 300 digits"),
-        (b"x: 1" + b":1" * 400_000 + b"\n", 1, "not valid YAML: a number of over 300 digits"),
         (b"x: &x [*x]\n", 1, "not valid YAML: over 100,000 values"),
         (b"x: [" + b"1," * 100_000 + b"]\n", 1, "not valid YAML: over 100,000 values"),
         (b"x: " + b"x" * 2**20, None, "a file of more than 1 MiB"),
         (b"deep: " + b"[" * 5000 + b"]" * 5000, 1, "not valid YAML: nested more than 50 deep"),
-        (b"deep: " + b"{a: " * 400 + b"1" + b"}" * 400, 1, "not valid YAML: nested more than 50 deep"),
     ],
-    ids=range(16),
+    ids=range(12),
 )
 def test_a_file_that_is_broken_names_the_line(extra: bytes, line: int | None, what: str, tmp_path: Path) -> None:
     """Every kind of file is read by `document.load`."""
@@ -159,7 +151,6 @@ def test_a_file_that_holds_no_mapping(kind: str, tmp_path: Path) -> None:
     [
         ("engine.kind=torsh", "engine.kind=torsh", "unknown engine.kind 'torsh'", "'torch'"),
         ("train.steps=abc", "train.steps=abc", "train.steps must be a whole number, not 'abc'", "rollouts"),
-        ("data.benchmarks=add3", "data.benchmarks=add3", "data.benchmarks is a list, not 'add3'", "[first, second]"),
         ("train.steps", "", "not an override: 'train.steps'", "key=value"),
         ("train.steps=[1", "train.steps=[1", "", ""),  # what: Hydra's own words
     ],
@@ -184,7 +175,6 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("file", "written", "instead", "line", "key", "what", "fix"),
     [
         ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
-        ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: number", "add steps"),
         ("engine/torch.yaml", "kind: torch", "kind: torsh", 2, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
         ("config.yaml", "seed: 0", "seed: [", 11, "", "not valid YAML", "colons"),
         ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),

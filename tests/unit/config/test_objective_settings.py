@@ -16,13 +16,8 @@ def formula(*words: str) -> dict[str, str]:
 def test_constants_lines_average_and_filter_are_set() -> None:
     assert compose(["objective=tepo", "objective.beta=1"]).objective["constants"]["beta"] == 1
     assert compose(["objective=gspo", "objective.low=3e-3"]).objective["constants"]["low"] == 0.003
-    words = [
-        "objective.w=exp(d)",
-        "objective.J='min(w, 1.28)*A'",
-        "objective.average=responses",
-        "objective.keep=finished",
-    ]
-    found = compose(words).objective
+    lines = ["objective.w=exp(d)", "objective.J='min(w, 1.28)*A'"]
+    found = compose([*lines, "objective.average=responses", "objective.keep=finished"]).objective
     assert found["formula"] == {"A": "(R - mean_g(R)) / (std_g(R) + eps)", "w": "exp(d)", "J": "min(w, 1.28)*A"}
     assert found["constants"] == {"eps": 1e-6}, "what nothing reads is not kept"
     assert (found["name"], found["average"], found["keep"]) == ("tepo", "responses", "finished")

@@ -75,8 +75,7 @@ def test_a_file_there_wins_and_the_list_says_so(own: Path, monkeypatch: pytest.M
 
 
 def test_a_typo_names_the_nearest_own_name(own: Path) -> None:
-    typos = {"objective=min": "mine", "model=smal": "small", "data=sum": "sums", "scale=brif": "brief"}
-    for word, near in typos.items():
+    for word, near in {"objective=min": "mine", "model=smal": "small", "scale=brif": "brief"}.items():
         with pytest.raises(UserError) as caught:
             compose([word])
         assert f"did you mean {near!r}" in caught.value.fix

@@ -5,11 +5,10 @@ import pytest
 import yaml
 
 from tepo.common.paths import CONFIG
-from tepo.config.compose import compose, options, to_dict
+from tepo.config.compose import compose, to_dict
 from tepo.objectives import load_objective
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tests.unit.config.test_small_models import MODELS as SMALL
 
 MODELS = {
     "qwen2.5-7b": "Qwen/Qwen2.5-7B",
@@ -19,12 +18,6 @@ MODELS = {
     "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
     "qwen2.5-32b": "Qwen/Qwen2.5-32B",
 }
-
-
-def test_the_papers_models_are_options() -> None:
-    assert {*MODELS, *SMALL, "laptop", *(f"smollm2-135m{more}" for more in ("", "-hub", "-words", "-wordings"))} == set(
-        options("model")
-    )
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
+from tests.support.commands import python
 from tests.support.processes import children, read
 
 NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -34,13 +33,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(mode: str) -> int:
-    fixed = os.environ | {
-        "MALLOC_MMAP_THRESHOLD_": "131072"
-    }  # glibc's own threshold rises by itself, or not, as the heap happens to lie
-    done = subprocess.run([sys.executable, "-c", _FAULTS, mode], capture_output=True, text=True, env=fixed)
+    # glibc's own threshold rises by itself, or not, as the heap happens to lie
+    done = python("-c", _FAULTS, mode, code=None, MALLOC_MMAP_THRESHOLD_="131072")
     if "no glibc" in done.stderr:
         pytest.skip("the C library is not glibc")
-    assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
 

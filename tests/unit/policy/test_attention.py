@@ -85,13 +85,6 @@ def test_soft_capping_is_refused():
         )
 
 
-def test_ragged_segments_list_prompt_then_own_keys():
-    ragged = SegmentLayout(pack([([5, 6], [[1, 2, 3], [4]]), ([7], [[8, 9]])])).ragged
-    assert ragged.query_offsets.tolist() == [0, 2, 4, 5, 6]
-    assert ragged.key_rows.tolist() == [0, 1, 0, 1, 2, 3, 4, 4, 5]
-    assert ragged.key_offsets.tolist() == [0, 2, 6, 7, 9]
-
-
 @pytest.mark.gpu
 def test_varlen_kernel_against_blocks():
     packed = pack(make_groups(longest=60)).to("cuda")
@@ -143,21 +136,24 @@ def torch_2_13(query, key, value, *offsets, scale=None, window_size=(-1, -1), en
     return torch.cat(list(segments(query, key, value, *offsets[:2], scale, window_size)))
 
 
+def assert_equals_sdpa(kernel, window):
+    """Outputs and gradients."""
+    layout = SegmentLayout(packed := pack(make_groups(longest=30)))
+    torch.manual_seed(0)
+    wide = {"dtype": torch.float64, "requires_grad": True}
+    tensors = [torch.randn(len(packed.tokens), heads, 8, **wide) for heads in (4, 2, 2)]
+    results = [way(*tensors, Attention(layout, 0.3, window)) for way in (kernel, sdpa_blocks)]
+    weight = torch.randn_like(results[0])
+    pairs = zip(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in results), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("version", [torch_2_11, torch_2_13])
 def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window):
     torchs_varlen(version)
-    packed = pack(make_groups(longest=30))
-    layout = SegmentLayout(packed)
-    torch.manual_seed(0)
-    count, wide = len(packed.tokens), {"dtype": torch.float64, "requires_grad": True}
-    tensors = [torch.randn(count, heads, 8, **wide) for heads in (4, 2, 2)]
-    found, expected = (way(*tensors, Attention(layout, 0.3, window)) for way in (varlen, sdpa_blocks))
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn_like(found)
-    grads = [torch.autograd.grad((out * weight).sum(), tensors) for out in (found, expected)]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    assert_equals_sdpa(varlen, window)
 
 
 def flash_attn_varlen_func(
@@ -184,15 +180,7 @@ def flash_attn_4(monkeypatch):
 
 @pytest.mark.parametrize("window", [None, 5])
 def test_flash_attn_4_is_called_as_it_wants_it(flash_attn_4, window):
-    layout = SegmentLayout(packed := pack(make_groups(longest=30)))
-    torch.manual_seed(0)
-    wide = {"dtype": torch.float64, "requires_grad": True}
-    tensors = [torch.randn(len(packed.tokens), heads, 8, **wide) for heads in (4, 2, 2)]
-    results = [way(*tensors, Attention(layout, 0.3, window)) for way in (flash4, sdpa_blocks)]
-    weight = torch.randn_like(results[0])
-    pairs = zip(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in results), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(one, other)
+    assert_equals_sdpa(flash4, window)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

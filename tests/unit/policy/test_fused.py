@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import tepo
-from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, _tile_shape, _tiles, softmax_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 from tests.conftest import TRITON
+from tests.support.commands import python
 
 SHAPES = [(37, 300, 8), (5, 4099, 16), (700, 2500, 8)]
 
@@ -49,16 +50,6 @@ def test_values_and_gradients(shape, temperature, budget):
     found = both_gradients(ours, *inputs(*shape), temperature=temperature, entropy_gradient=True, budget=budget)
     for value, expected in zip(found, both_gradients(naive, *inputs(*shape), temperature=temperature), strict=True):
         torch.testing.assert_close(value, expected, atol=1e-10, rtol=1e-8)
-
-
-@pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
-def test_gradcheck(budget):
-    hidden, weight, targets = inputs(3, 2100 if budget == 0 else 11, 2)
-
-    def outputs(hidden, weight):
-        return ours(hidden, weight, targets, temperature=0.7, entropy_gradient=True, budget=budget)[:2]
-
-    assert torch.autograd.gradcheck(outputs, (hidden, weight), fast_mode=budget == 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -148,17 +139,6 @@ def test_bfloat16_inputs_accumulate_in_float32(budget):
         assert (value.double() - expected).norm() < 0.01 * expected.norm()
 
 
-@pytest.mark.parametrize(
-    ("tokens", "vocabulary", "budget"),
-    [(4096, 151936, 128 << 20), (100_000, 152_064, 512 << 20), (7, 50_000, 1 << 20), (1, 5, 0), (10_000, 300, 4 << 20)],
-)
-def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
-    shape = _tile_shape(tokens, vocabulary, budget)
-    tiles = list(_tiles(tokens, vocabulary, shape))
-    assert sum((r.stop - r.start) * (c.stop - c.start) for r, c in tiles) == tokens * vocabulary
-    assert shape[0] * shape[1] <= max(budget // 4, 256 * 2048) * 1.05
-
-
 def test_a_tile_is_as_large_as_the_card_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib << 30))
     sizes = {}
@@ -197,11 +177,7 @@ for s in (None, slope):
 
 def with_triton(code: str, cache: Path, **variables: str) -> None:
     where = os.pathsep.join((str(Path(tepo.__file__).parents[1]), TRITON))
-    places = {"PYTHONPATH": where, "TRITON_CACHE_DIR": str(cache)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | places | variables, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", code, PYTHONPATH=where, TRITON_CACHE_DIR=str(cache), **variables)
 
 
 @pytest.mark.triton
@@ -261,14 +237,11 @@ print([kernels_run(torch.device("cpu")) for _ in range(2)])
 
 def test_where_no_kernel_runs_one_warning_says_what_to_install() -> None:
     """On a CPU: without Triton its import fails, with it the launch."""
-    done = subprocess.run([sys.executable, "-c", _WHERE_NONE_RUNS], capture_output=True, text=True, check=True)
+    done = python("-c", _WHERE_NONE_RUNS)
     assert done.stdout == "[False, False]\n"
     (line,) = done.stderr.splitlines()
     assert line.startswith("Triton's kernels do not run here (")
-    assert line.endswith(
-        "torch's passes, which are slower. Triton builds its driver with a C compiler and Python.h: "
-        "apt-get install gcc python3-dev"
-    )
+    assert line.endswith("apt-get install gcc python3-dev")
 
 
 _ON_GPU = """

@@ -62,17 +62,12 @@ def frozen(model: nn.Module) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_merged_and_unmerged_are_one_policy(family: str) -> None:
+def test_merged_and_unmerged_are_one_policy_and_only_adapters_have_gradients(family: str) -> None:
     model = adapted(family)
     plain = merged(model, family)
     before = tiny_model(family)
     assert float((logprobs(plain) - logprobs(before)).abs().max()) > 0.1  # they do change it
     torch.testing.assert_close(logprobs(model), logprobs(plain), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_only_adapters_have_gradients(family: str) -> None:
-    model = adapted(family)
     found = gradients(model, token_statistics(model, PACKED).logprobs.square().mean())
     assert found.keys() == {name for name, _ in model.named_parameters() if ".lora_" in name}
     assert len(found) == 2 * 7 * 2  # A and B, seven matrices, two layers

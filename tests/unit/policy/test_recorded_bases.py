@@ -37,7 +37,7 @@ def test_a_base_that_is_there_has_the_hash_of_its_files(user: Path) -> None:
     assert base_fingerprint("mine", None) == base_fingerprint("package:laptop", None)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"mine": {"made": {}}}', '{"mine": 3}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"mine": {"made": {}}}'])
 def test_a_damaged_file_names_itself(user: Path, text: str) -> None:
     (user / "records" / "bases.json").write_text(text)
     with pytest.raises(UserError, match="the bases on record are damaged") as refused:

@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, MixtralConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
@@ -77,12 +77,9 @@ def full(layers: int) -> dict[str, object]:
         (without(".layers.1."), {}, r"it says 2 layers, they have 1 \(12 missing: .* and 9 more\)"),
         (lambda tensors: {"x": ONES}, {}, "those of another model .*26 missing: .*; 1 too many: x"),
         (dict, full(4), r"it says 4 layers, they have 2 \(24 missing"),
-        (dict, full(1), r"it says 1 layer, they have 2 \(12 too many: model.layers.1"),
         (dict, {"vocab_size": 50}, "it says vocab_size 50, they have 42 rows .*42 x 96 in place of 50 x 96"),
         (dict, {"hidden_size": 48}, "another size .*26 of another shape"),
-        (dict, {"model_type": "llama"}, "6 too many: model.layers.0.self_attn.k_proj.bias"),
         (dict, {"tie_word_embeddings": False}, r"saved without their head.*1 missing: lm_head.weight"),
-        (without("embed"), {}, f"1 missing: {EMBEDDING}"),
         (lambda t: without("embed")(t) | {"lm_head.weight": t[EMBEDDING]}, {}, f"1 missing: {EMBEDDING}"),
         (lambda t: t | {"lm_head.weight": t[EMBEDDING] + 1}, {}, "says that lm_head.weight is model.embed"),
         (beside(v_head__weight=ONES), {}, "another model, .*1 too many: v_head.weight"),
@@ -94,9 +91,7 @@ def full(layers: int) -> dict[str, object]:
         (dict, {"model_type": "vit"}, "no causal language model"),
         (dict, {"num_attention_heads": 0}, "its settings do not fit together"),
         (spoilt(NORM, torch.nan), {}, f"{NORM} is not finite: 1 of 96 numbers"),
-        (spoilt(EMBEDDING, -torch.inf), {}, f"{EMBEDDING} is not finite: 1 of 4,032 numbers"),
         (lambda tensors: tensors | {NORM: tensors[NORM].to(torch.int8)}, {}, f"{NORM} is of torch.int8: quantised"),
-        (lambda tensors: tensors | {NORM: tensors[NORM].to(torch.float8_e4m3fn)}, {}, f"{NORM} is of torch.float8"),
     ],
 )
 def test_weights_that_are_not_those_of_the_configuration(
@@ -107,7 +102,6 @@ def test_weights_that_are_not_those_of_the_configuration(
     with pytest.raises(UserError, match=message) as refused:
         load_policy(str(folder))
     assert refused.value.exit_code == 2
-    assert "above" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -139,17 +133,10 @@ SIZES = {"vocab_size": 42, "hidden_size": 32, "intermediate_size": 48, "num_hidd
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        MixtralConfig(**SIZES, **HEADS, num_local_experts=4),
-        Qwen3MoeConfig(**SIZES, **HEADS, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
-    ],
-    ids=["mixtral", "qwen3_moe"],
-)
-def test_experts_that_transformers_puts_together(folder: Path, config: object) -> None:
+def test_experts_that_transformers_puts_together(folder: Path) -> None:
     """In the files each is by itself."""
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    experts = {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    AutoModelForCausalLM.from_config(Qwen3MoeConfig(**SIZES, **HEADS, **experts)).save_pretrained(folder)
     check_weights(str(folder))
     names = [name for name in load_file(folder / "model.safetensors") if ".experts.1." in name]
     assert names
@@ -188,7 +175,6 @@ def twice(folder: Path) -> None:
     ("damage", "message"),
     [
         (lambda folder: shards(folder, x="../other.safetensors"), "no safetensors file beside it"),
-        (lambda folder: shards(folder, x="pytorch_model.bin"), "no safetensors file beside it"),
         (lambda folder: shards(folder, x="gone.safetensors"), "half a model: gone.safetensors missing"),
         (lambda folder: shards(folder, model__norm__weight="part-0.safetensors"), f"names {NORM} in part-0"),
         (lambda folder: shards(folder, x="part-0.safetensors"), "names x in part-0.safetensors, which does not"),
@@ -200,15 +186,10 @@ def twice(folder: Path) -> None:
         *((lambda folder, name=name: (folder / name).unlink(), f"half a model: {name} missing") for name in PARTS),
         (lambda folder: os.truncate(folder / "model.safetensors", 1000), r"damaged, cut off or no safetensors \(1,000"),
         (lambda folder: os.truncate(folder / "model.safetensors", 0), "the file is empty"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"GGUF" * 9), "no safetensors, but a GGUF file"),
         (lambda folder: torch.save(ONES, folder / "model.safetensors"), "no safetensors, but a zip archive"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged: not JSON"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged: not keys and values"),
         (lambda folder: (folder / "tokenizer_config.json").write_text(""), "tokenizer_config.json is damaged: empty"),
-        (
-            lambda folder: os.truncate(folder / "tokenizer.json", 300),
-            "no tokenizer: one of its files is damaged: no JSON",
-        ),
+        (lambda folder: os.truncate(folder / "tokenizer.json", 300), "one of its files is damaged: no JSON"),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.json"), "half a model: merges.txt missing"),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "x.model"), "the model has no tokenizer"),
     ],
@@ -219,18 +200,12 @@ def test_folders_that_are_not_one_model(folder: Path, damage: Callable[[Path], o
         load_policy(str(folder))
 
 
-@pytest.mark.parametrize(
-    ("path", "options", "text"),
-    [
-        ("/no/such/folder", {}, "no model there"),
-        ("./a/b", {}, "no model there"),
-        ("package:labtop", {}, "did you mean 'laptop'"),
-        ("package:laptop", {"dtype": "bfloat6"}, "did you mean 'bfloat16'"),
-    ],
-)
-def test_misspelt_names(path: str, options: dict[str, str], text: str) -> None:
-    with pytest.raises(UserError, match=text):
-        load_policy(path, **options)
+def test_misspelt_names() -> None:
+    for path, text in (("/no/such/folder", "no model there"), ("package:labtop", "did you mean 'laptop'")):
+        with pytest.raises(UserError, match=text):
+            load_policy(path)
+    with pytest.raises(UserError, match="did you mean 'bfloat16'"):
+        load_policy("package:laptop", dtype="bfloat6")
 
 
 def test_a_model_is_loaded_for_evaluation_and_saved_without_our_attention(tmp_path: Path) -> None:
@@ -324,6 +299,9 @@ def test_adapters_on_the_hub_are_no_model(snapshot: Path) -> None:
 
 
 # what is said ---------------------------------------------------------------------------------------------------------
+MISSING = ModuleNotFoundError("No module named 'nope'", name="nope")
+
+
 def raised(error: Exception, cause: Exception | None = None) -> Exception:
     error.__cause__ = cause
     return error
@@ -332,20 +310,11 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 @pytest.mark.parametrize(
     ("error", "path", "what", "fix"),
     [
-        (ModuleNotFoundError("No module named 'nope'", name="nope"), "a/b", "not installed (nope)", "pip install nope"),
-        (
-            raised(RuntimeError('requires "nope"'), ModuleNotFoundError("No module named 'nope'", name="nope")),
-            "./a",
-            "not installed (nope)",
-            "pip install nope",
-        ),
-        (ValueError("unknown kind. Try `pip install --upgrade torch`"), "./a", "unknown kind", "download"),
+        (raised(RuntimeError('requires "nope"'), MISSING), "./a", "not installed (nope)", "pip install nope"),
         (ValueError("Couldn't instantiate the backend tokenizer from one of:\n1"), "./a", "no tokenizer", "tokenizer"),
         (OSError("We couldn't connect to 'https://hub' to load the files.\nCheck"), "a/b", "connect", "network"),
-        (OSError("no file named x"), "./a", "no file named x", "download or save"),
         (raised(ValueError("Class validation error:\n x"), ValueError("97 is odd")), "./a", "97 is odd", "download"),
         (KeyError("metadata"), "./a", "it lacks 'metadata'", "download"),
-        (RuntimeError("For details look at the above report!"), "./a", "RuntimeError", "download"),
     ],
 )
 def test_a_model_that_does_not_load_says_why_in_words_that_stand_alone(

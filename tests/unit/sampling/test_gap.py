@@ -3,7 +3,6 @@ from threading import Barrier
 
 import pytest
 import torch
-from torch import nn
 
 from tepo.common.errors import RunFailed
 from tepo.sampling.gap import Evidence, Gap, GapAlarm, borrowed_weights, default_bound
@@ -181,17 +180,6 @@ def test_a_sampler_that_answers_as_before_is_heard(capsys):
         model.model.norm.weight[0] += 1e-7
     checked.synced(model.state_dict(), [b"e", b"d"])
     assert "after a sync 1 samplers answer to the last bit as before" in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_borrowed_weights_untie_for_a_moment_and_come_back():
-    body, head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
-    head.weight = body.weight
-    model = nn.ModuleDict({"body": body, "lm_head": head})
-    with borrowed_weights(model, {"lm_head.weight": torch.zeros(4, 3)}):
-        assert head.weight.abs().sum() == 0
-        assert body.weight.abs().sum() > 0
-    assert head.weight is body.weight
-    assert body.weight.requires_grad
 
 
 def test_a_rank_without_sequences_takes_part_in_the_diagnosis():

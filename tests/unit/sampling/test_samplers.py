@@ -37,17 +37,13 @@ def test_unknown_names() -> None:
 def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     tmp_path: Path, dtype: str, given: list[dict[str, str]]
 ) -> None:
-    """For rollouts and evaluations alike; one in float32 is started as before."""
-    command, _ = server_sampler.serve_command(EngineOptions(str(tmp_path), dtype, 128), tmp_path, memory=0.5, cpu=True)
+    """For rollouts and evaluations alike; one in float32 is started as before. It has one thread: eight that measure
+    side by side would start one a core each, and vLLM leaves alone what is set."""
+    options = EngineOptions(str(tmp_path), dtype, 128)
+    command, environment = server_sampler.serve_command(options, tmp_path, memory=0.5, cpu=True)
+    assert environment["OMP_NUM_THREADS"] == "1"
     found = [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"]
     assert found == given
-
-
-@pytest.mark.parametrize("cpu", [True, False])
-def test_a_server_has_one_thread(tmp_path: Path, cpu: bool) -> None:
-    """Eight that measure side by side would start one a core each; vLLM leaves alone what is set."""
-    _, environment = server_sampler.serve_command(EngineOptions(str(tmp_path), "bfloat16", 128), tmp_path, cpu=cpu)
-    assert environment["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,6 @@ def test_a_request_says_what_its_server_takes(server: Server) -> None:
     [
         b"<html>",
         {"choices": []},
-        completion(tokens=None),
         completion(tokens=-1),
         completion(reason="tool_calls"),
         {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}},
@@ -184,7 +183,11 @@ def test_nonsense_is_no_response(server: Server, answer: Any) -> None:
         drawn(server, TextPrompt("2+2=", turn=False))
 
 
-def changed(**values: Any) -> Callable[[Server, pytest.MonkeyPatch], str]:
+Change = Callable[[Server, pytest.MonkeyPatch], str]
+"""Changes the server or the environment; the word for the model."""
+
+
+def changed(**values: Any) -> Change:
     """A server with other answers."""
 
     def change(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -194,46 +197,35 @@ def changed(**values: Any) -> Callable[[Server, pytest.MonkeyPatch], str]:
     return change
 
 
-def other(variables: Mapping[str, str] = {}, **parts: str) -> Callable[[Server, pytest.MonkeyPatch], str]:
-    """Other words for the model, and other environment variables."""
+def other(variables: Mapping[str, str] = {}, old: str = "", new: str = "") -> Change:
+    """Another environment, and another word for the model. old: of the word, PORT for its port."""
 
     def change(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        word = server.word
-        for old, new in parts.items():
-            word = word.replace({"v1": "/v1", "tiny": "#tiny", "place": str(server.server_port)}[old], new)
-        return word
+        return server.word.replace(old.replace("PORT", str(server.server_port)), new) if old else server.word
 
     return change
 
 
 ANOTHER = {"data": [{"id": "tiny", "owned_by": "me"}]}
-WRONG: dict[str, tuple[Callable[[Server, pytest.MonkeyPatch], str], tuple[str, ...]]] = {
-    "unknown model 'timy'": (other(tiny="#timy"), ()),
-    "valid: tiny": (other(tiny=""), ()),
-    "no OpenAI-compatible server there": (other(v1=""), ()),
-    "does not answer: [Errno 111] Connection refused": (other(place=str(free_port())), ()),
-    "no URL of a server": (other(place="port"), ()),
-    "refuses the key in OPENAI_API_KEY (401): Incorrect API key provided: …": (
-        other({"OPENAI_API_KEY": f"{KEY}wrong"}),
-        (),
-    ),
+WRONG: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "unknown model 'timy'": (other(old="#tiny", new="#timy"), ()),
+    "valid: tiny": (other(old="#tiny"), ()),
+    "no OpenAI-compatible server there": (other(old="/v1"), ()),
+    "does not answer: [Errno 111] Connection refused": (other(old="PORT", new=str(free_port())), ()),
+    "refuses the key in OPENAI_API_KEY (401)": (other({"OPENAI_API_KEY": f"{KEY}wrong"}), ()),
     "asks for a key (401)": (other({"OPENAI_API_KEY": ""}), ()),
     "the key has blanks": (other({"OPENAI_API_KEY": f"{KEY} {KEY}"}), ()),
-    "the address holds more than a place": (other(place=f"0/v1?key={KEY}"), ()),
+    "the address holds more than a place": (other(old="PORT", new=f"0/v1?key={KEY}"), ()),
     "no name of an environment variable": (other(), ("--api-key-env", KEY)),
-    "that environment variable is not set": (other(), ("--api-key-env", KEY.replace("-", "_"))),
     "does not answer as OpenAI's API does: <html>": (changed(models=b"<html>"), ()),
     "sends elsewhere (302)": (changed(models=(302, {}, {"Location": "http://else"})), ()),
     "does not answer: 503 loading": (changed(models=(503, {"error": {"message": "loading"}})), ()),
     "as OpenAI's API does: {'ok': True}": (changed(otherwise={"ok": True}), ()),
     "refuses the request (400): too long": (changed(otherwise=(400, {"error": {"message": "too long"}})), ()),
-    "has no top_k, and this server (me)": (
-        changed(models={"data": [{"id": "tiny", "owned_by": "me"}]}),
-        ("sums:top_k20",),
-    ),
-    "has no thinking": (changed(models={"data": [{"id": "tiny", "owned_by": "me"}]}), ("--thinking",)),
+    "has no top_k, and this server (me)": (changed(models=ANOTHER), ("sums:top_k20",)),
+    "has no thinking": (changed(models=ANOTHER), ("--thinking",)),
     "64 tokens, and the server has 64": (changed(models={"data": [{"id": "tiny", "max_model_len": 64}]}), ()),
     "--backend and --dtype: its server decides that": (other(), ("--backend", "torch", "--dtype", "float32")),
     "--api-key-env: no server is asked": (lambda server, monkeypatch: "package:laptop", ("--api-key-env", "NAME")),

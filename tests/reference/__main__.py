@@ -25,7 +25,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as store:
             hashes[name] = trained_hashes(name, Path(store))
         said = {None: "", True: "  as recorded", False: "  OTHER BITS"}[known[name] == hashes[name] if known else None]
-        sys.stdout.write(f"{name}: metrics {hashes[name]['metrics']}, weights {hashes[name]['weights']}{said}\n")
+        sys.stdout.write(f"{name}: metrics and weights {hashes[name]}{said}\n")
         sys.stdout.flush()
     if given.record:
         record(hashes)

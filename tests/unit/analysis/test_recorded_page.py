@@ -5,11 +5,11 @@ import pytest
 from tepo.analysis.page import page, parts, render_all
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import plan_by_folder, recorded_names
-from tests.unit.reporting.chromium import Page, chromium
+from tests.unit.reporting.chromium import chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
 
-BYTES, SECONDS = 4_500_000, 4  # of every seed and every paper on record, since `--records` shows all of them
+BYTES = 4_500_000  # of every seed and every paper on record, since `--records` shows all of them
 
 
 @pytest.fixture(scope="module")
@@ -25,20 +25,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_page_of_all_records_is_small_and_opens_quickly(path: Path) -> None:
-    """Seconds of CPU time, which on a machine that does nothing else is the time one waits."""
+def test_the_page_of_all_records_is_small_and_draws_what_stands_open(path: Path) -> None:
     assert path.stat().st_size <= BYTES
     with chromium() as window:
-        window.command("Performance.enable")
-        before = _seconds(window)
         window.open(path)
         window.ready()
-        assert _seconds(window) - before < SECONDS
         assert window.all(".chart-wrapper svg"), "what stands open is drawn"
         assert window.all("details:not([open]) .chart svg") == [], "what is folded is drawn when it is opened"
         assert window.console() == []
-
-
-def _seconds(window: Page) -> float:
-    metrics = window.command("Performance.getMetrics")["metrics"]
-    return next(one["value"] for one in metrics if one["name"] == "ProcessTime")

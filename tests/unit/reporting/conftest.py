@@ -17,11 +17,9 @@ from tests.unit.reporting.printed_tables import printed
 def table() -> Table:
     """Three measured rows, one that was not run, and two rows of the paper."""
     reference = {"a": printed("table1", method="grpo_dapo"), "c": printed("table1", method="tepo")}
+    names = {"name": "panel_e", "title": "Table 3, Panel E", "baseline": "GRPO/DAPO"}
     return build_table(
-        samples({"a": 0.3, "b": 0.31, "c": 0.7}),
-        TableSpec(
-            ROWS, BENCHMARKS, name="panel_e", title="Table 3, Panel E", baseline="GRPO/DAPO", reference=reference
-        ),
+        samples({"a": 0.3, "b": 0.31, "c": 0.7}), TableSpec(ROWS, BENCHMARKS, reference=reference, **names)
     )
 
 

@@ -31,37 +31,3 @@ def test_an_average_is_over_samples_and_a_dash_is_zero(script: dict[str, Any]) -
     dashed = [row for row in all_rows() if not row.complete]
     assert [round(script["average"](row), 2) for row in dashed] == [2.74, 3.34, 3.66]
     assert all(abs(script["average"](row) - row.average) < 0.04 for row in dashed)
-
-
-def _shares(benchmark: str, size: int) -> tuple[int, int]:
-    """Number of distinct printed cells of a benchmark that are a share k / size, cut or rounded to two decimals; and
-    the number of all."""
-    cells = {(row.model, row.scores[benchmark]) for row in all_rows() if row.scores[benchmark]}
-    gaps = [[100 * (round(cell * size / 100) + more) / size - cell for more in (0, 1)] for _, cell in cells if cell]
-    return sum(any(abs(gap) <= 0.005 + 1e-9 or 0 <= gap < 0.01 for gap in two) for two in gaps), len(cells)
-
-
-def test_the_fitted_size_is_one_of_the_best_and_the_cells_disagree(script: dict[str, Any]) -> None:
-    rows = {
-        (row.model, row.average, *row.scores.values()): row
-        for row in all_rows()
-        if row.complete and any(row.scores.values())
-    }
-    following = {}
-    for size in range(2600, 3001):
-        script["SAMPLES"]["OMNI-MATH"] = size
-        following[size] = sum(abs(script["average"](row) - row.average) <= 0.03 for row in rows.values())
-    script["SAMPLES"]["OMNI-MATH"] = BY_AVERAGES
-    best = [size for size, count in following.items() if count == max(following.values())]
-    assert (best[0], best[-1], following[BY_AVERAGES], following[BY_CELLS]) == (2773, 2789, 27, 20)
-    assert (_shares("OMNI-MATH", BY_CELLS), _shares("OMNI-MATH", BY_AVERAGES)) == ((40, 41), (26, 41))
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "size"),
-    [("AIME24", 960), ("AIME25", 960), ("AMC", 2656), ("MATH-500", 500), ("OlympiadBench", 675), ("Minerva", 272)],
-)
-def test_other_sizes_are_confirmed_by_the_cells(benchmark: str, size: int, script: dict[str, Any]) -> None:
-    assert script["SAMPLES"][benchmark] == size
-    possible, cells = _shares(benchmark, size)
-    assert possible >= cells - 2

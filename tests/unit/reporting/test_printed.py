@@ -5,14 +5,7 @@ import pytest
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.reporting.printed import load_table, printed_row
-from tests.unit.reporting.printed_tables import TABLES, all_rows, file, printed
-
-
-def test_shape_of_the_printed_tables() -> None:
-    assert [len(load_table(file(table))) for table in TABLES] == [18, 9, 22, 9]
-    assert len(all_rows()) == 53
-    assert len({tuple(row.scores) for row in all_rows()}) == 1
-    assert {row.kind for table in TABLES for row in load_table(file(table))} == {"row", "mean", "delta_vs_grpo_dapo"}
+from tests.unit.reporting.printed_tables import printed
 
 
 @pytest.mark.parametrize("path", paths.shipped(paths.PAPERS).glob("*/*.csv"), ids=lambda path: path.parent.name)
@@ -40,9 +33,7 @@ def test_a_dash_is_missing_and_not_zero() -> None:
 @pytest.mark.parametrize(
     ("table", "keys", "message"),
     [
-        ("table9", {"method": "tepo"}, "table9"),
         ("table1", {"method": "tpeo"}, "did you mean 'tepo'"),
-        ("table1", {"method": "tepo", "model": "Qwen3-14b"}, "did you mean 'Qwen3-14B'"),
         ("table3", {"method": "tepo", "panel": "A"}, "panel of table3 .*\n.*\n.*valid: E"),
         ("table4", {"method": "tepo"}, "give model, panel, steps or seed"),
     ],

@@ -3,7 +3,7 @@ import time
 from pathlib import Path
 
 from tepo.config.compose import compose
-from tepo.store.live_runs import RECENT, SILENT, duration, live_runs
+from tepo.store.live_runs import RECENT, SILENT, live_runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity
 
@@ -49,7 +49,3 @@ def test_a_run_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
     torn.metrics_file.write_bytes(torn.metrics_file.read_bytes()[:-10])
     assert {one.id: one.step for one in live_runs(tmp_path)} == {whole.path.name: 0, torn.path.name: 1}
     assert live_runs(tmp_path / "nowhere") == []
-
-
-def test_durations() -> None:
-    assert [duration(seconds) for seconds in (45, 720, 12_600, 200_000)] == ["45 s", "12 min", "3.5 h", "2.3 d"]

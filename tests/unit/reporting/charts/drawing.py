@@ -33,18 +33,14 @@ def unread(chart: Chart, labels: Sequence[str], width: int | None = None) -> lis
     return lacking + [text for text in texts if "…" in text] + [f"{tree.attrib['width']} pixels"] * wide
 
 
-def items(chart: Chart, kind: str, panel: int | None = None, chosen: str = "") -> list[dict[str, Any]]:
-    """All that is drawn by marks of a kind (symbol, rule, rect, area, text). panel: of several, counted from 0. chosen:
-    the method that was clicked."""
-    return [item for mark in marks(chart, kind, panel, chosen) for item in mark]
+def items(chart: Chart, kind: str, panel: int | None = None) -> list[dict[str, Any]]:
+    """All that is drawn by marks of a kind (symbol, rule, rect, area, text). panel: of several, counted from 0."""
+    return [item for mark in marks(chart, kind, panel) for item in mark]
 
 
-def marks(chart: Chart, kind: str, panel: int | None = None, chosen: str = "") -> list[list[dict[str, Any]]]:
+def marks(chart: Chart, kind: str, panel: int | None = None) -> list[list[dict[str, Any]]]:
     """As `items`, a list a mark: a line is the list of its points."""
-    made = specification(chart)
-    for one in _selections(made) if chosen else ():
-        one["value"] = [{"method": chosen}]
-    root = _scene(json.dumps(made))
+    root = _scene(json.dumps(specification(chart)))
     if panel is not None:
         root = [group for group in root["items"] if (group.get("name") or "").startswith("concat_")][panel]["items"][0]
     return list(_marks(root, kind))
@@ -69,16 +65,6 @@ def said(item: dict[str, Any]) -> dict[str, str]:
     return dict(part.split(": ", 1) for part in item["description"].split("; "))
 
 
-def opacities(chart: Chart, chosen: str) -> dict[str, set[float]]:
-    """Row -> opacities of all its marks that can be seen, where a method is chosen."""
-    found: dict[str, set[float]] = {}
-    for kind in ("symbol", "rule", "line", "rect", "text"):
-        for item in items(chart, kind, chosen=chosen):
-            if item.get("opacity") and (row := said(item).get("method") or said(item).get("row")):
-                found.setdefault(row, set()).add(item["opacity"])
-    return found
-
-
 def parts(made: Any, key: str) -> Iterator[Any]:
     """All values of a key anywhere in a specification, but in its data."""
     for name, value in made.items() if isinstance(made, dict) else ():
@@ -88,16 +74,6 @@ def parts(made: Any, key: str) -> Iterator[Any]:
             yield from parts(value, key)
     for value in made if isinstance(made, list) else ():
         yield from parts(value, key)
-
-
-def _selections(made: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for params in parts(made, "params") for one in params if "select" in one]
-
-
-def selections(chart: Chart) -> list[tuple[str, list[str]]]:
-    """Name and fields of each selection of a chart, which must be what Vega-Lite's schema allows, as in a notebook."""
-    chart.to_dict()
-    return [(one["name"], one["select"]["fields"]) for one in _selections(specification(chart))]
 
 
 def scales(chart: Chart, channel: str) -> list[dict[str, Any]]:

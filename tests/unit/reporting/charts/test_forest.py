@@ -5,15 +5,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.charts.forest import claims, differences
 from tepo.reporting.charts.style import Chart
-from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
+from tests.unit.reporting.charts.drawing import LABELS, items, said, scales, unread
 
 NAN, INF = math.nan, math.inf
-BY_CLAIM = (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED, DeltaVerdict.UNDECIDED, DeltaVerdict.NOT_TESTED)
-BY_ROW = (DeltaVerdict.BETTER, DeltaVerdict.WORSE, DeltaVerdict.NOT_DECIDED, DeltaVerdict.NO_VERDICT)
-ROWS, CLAIMS = ([str(word) for word in DeltaVerdict if word not in others] for others in (BY_CLAIM, BY_ROW))
 Row = tuple[float, float, float]
 USUAL = ((-3.0, -4.0, -2.0), (0.5, -0.5, 1.5), (2.0, 1.0, 3.0))
 FAR = ((-400.0, -420.0, -380.0), (1.0, -300.0, 300.0), (900.0, NAN, NAN), (-2.0, -INF, 1.0))
@@ -50,9 +46,6 @@ def test_a_point_stands_where_its_number_is(rows: Sequence[Row]) -> None:
     assert [end for ends in intervals.values() for end in ends] == places(
         chart, *(end for row in rows for end in row[1:])
     )
-    zeros = items(chart, "rect")
-    assert [item["x"] + item["width"] / 2 for item in zeros] == places(chart, *[0.0] * len(rows))
-    assert min(item["height"] for item in zeros) > 10
 
 
 def test_what_lies_beyond_the_scale_is_an_arrow_and_no_point() -> None:
@@ -67,23 +60,6 @@ def test_what_lies_beyond_the_scale_is_an_arrow_and_no_point() -> None:
     assert -40 < low < -4 < 3 < high < 40
 
 
-@pytest.mark.parametrize(("row", "points", "rules"), [((2.0, NAN, NAN), ["a"], []), ((NAN, NAN, NAN), [], [])])
-def test_what_is_missing_is_not_drawn(row: Row, points: list[str], rules: list[str]) -> None:
-    chart = differences(frame([row]), ["points"])
-    assert [list(part) for part in drawn(chart)] == [points, [], rules]
-    assert unread(chart, ["a", "in words"]) == []
-
-
-@pytest.mark.parametrize("words", [ROWS, CLAIMS, ["not decided (p = .21)"]])
-def test_every_verdict_has_a_mark_and_a_name(words: list[str]) -> None:
-    chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), ["points"])
-    found = {said(item)["verdict"]: (item["shape"], item["fill"]) for item in items(chart, "symbol")}
-    assert list(found) == scales(chart, "color")[0]["domain"] == words
-    decided = [found[word] for word in words if word in ("better", "worse", "equivalent", "holds", "refuted")]
-    assert [len(set(part)) for part in zip(*decided, strict=True)] in ([len(decided)] * 2, [])
-    assert unread(chart, words) == []
-
-
 def claimed(*regions: Sequence[tuple[float, float]], **more: Any) -> pd.DataFrame:
     rows = frame(USUAL, regions=list(regions), seeds=[[-2.5, 900.0]] * 3, method=["b", "a", "c"])
     return rows.assign(**{"unit": "points", **more})
@@ -91,14 +67,7 @@ def claimed(*regions: Sequence[tuple[float, float]], **more: Any) -> pd.DataFram
 
 @pytest.mark.parametrize(
     ("regions", "shaded"),
-    [
-        ([(2.0, INF)], True),
-        ([(-INF, -2.0), (2.0, INF)], True),
-        ([(-1.0, 1.0)], True),
-        ([(5.0, INF)], True),
-        ([(5000.0, INF)], False),
-        ([], False),
-    ],
+    [([(2.0, INF)], True), ([(-INF, -2.0), (2.0, INF)], True), ([(5000.0, INF)], False), ([], False)],
 )
 def test_what_a_claim_says_is_shaded(regions: list[tuple[float, float]], shaded: bool) -> None:
     chart = claims(claimed(regions, [(-1.0, 1.0)], [(0.0, INF)]))
@@ -106,16 +75,6 @@ def test_what_a_claim_says_is_shaded(regions: list[tuple[float, float]], shaded:
     rules = [item for item in items(chart, "rule") if item["strokeWidth"] > 2 and said(item)["method"] == "b"]
     ends = [end for first, last in regions if shaded for end in (max(first, low), min(last, high))]
     assert [end for item in rules for end in (item["x"], item["x2"])] == places(chart, *ends)
-    labels = {item["text"]: item["y"] for item in items(chart, "text") if item["text"] in "abc"}
-    assert sorted(labels, key=lambda label: labels[label]) == ["b", "a", "c"], "the first row is on top"
-
-
-def test_units_have_scales_of_their_own_and_seeds_are_ticks() -> None:
-    chart = claims(claimed([(2.0, INF)], [(-9.0, 9.0)], [(0.0, INF)], unit=["points", "nats", "points"]))
-    assert len({tuple(scale["domain"]) for scale in scales(chart, "x")}) == 2
-    ticks = [item for item in items(chart, "rect", 0) if item["height"] < 10]
-    assert [(said(item)["method"], said(item)["A above B, points"]) for item in ticks] == [("b", "−2.5"), ("c", "−2.5")]
-    assert selections(chart) == [("method", ["method"])]
 
 
 @pytest.mark.parametrize("width", [355, 760])
@@ -125,9 +84,3 @@ def test_every_label_is_read_in_full(width: int) -> None:
     rows = rows.assign(method=LABELS, unit="points")
     for chart in (differences(rows, LABELS[:1]), claims(rows)):
         assert unread(chart, LABELS, width) == []
-
-
-def test_a_chosen_method_stands_out() -> None:
-    chart = differences(frame(USUAL), ["points"])
-    assert selections(chart) == [("method", ["method"])]
-    assert opacities(chart, "b") == {"a": {0.25, 1}, "b": {1}, "c": {0.25, 1}}, "the marks of zero stay"

@@ -6,7 +6,6 @@ from tepo.reporting.charts.curves import Panel, curve_frame, training_curves
 from tepo.reporting.charts.paper_figures import panels_of
 from tepo.reporting.charts.style import Looks, specification
 from tepo.studies.study import load_study
-from tests.unit.reporting.charts.drawing import marks, said
 
 LOOKS: Looks = {"GRPO/DAPO": ("grpo_dapo", None), "TEPO": ("tepo", None)}
 BEST = tuple(f"critic/score/best@{size}" for size in (2, 16, 8))
@@ -27,21 +26,17 @@ def panels(name: str, *metrics: str) -> tuple[Panel, ...]:
 
 
 @pytest.mark.parametrize(
-    ("name", "metrics", "title", "last"),
+    ("name", "metrics", "title"),
     [
-        ("2a", ("actor/pg_clipfrac",), "Clip ratio", 30),
-        ("v1-5", ("critic/score/mean",), "Reward", 30),
-        ("gtpo-3", BEST, "Best of 16 responses", 130),
-        ("gtpo-4", BEST, "Best of 8 responses", 230),
+        ("2a", ("actor/pg_clipfrac",), "Clip ratio"),
+        ("gtpo-3", BEST, "Best of 16 responses"),
+        ("gtpo-4", BEST, "Best of 8 responses"),
     ],
 )
-def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str, last: float) -> None:
+def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str) -> None:
     drawn = panels(name, *metrics)
     chart = training_curves(curve_frame(steps(*metrics), drawn), LOOKS, drawn)
     assert [panel["title"] for panel in specification(chart)["concat"]] == [title]
-    assert {said(line[-1])["method"]: str(last) in said(line[-1]).values() for line in marks(chart, "line", 0)} == {
-        **dict.fromkeys(LOOKS, True)
-    }
 
 
 @pytest.mark.parametrize(

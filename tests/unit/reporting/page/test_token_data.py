@@ -31,20 +31,15 @@ def test_reads_what_the_loop_writes(tmp_path: Path) -> None:
     [
         ("{", ""),
         ("[" * 100_000, ""),
-        ([], ""),
         ({"format": 9, "responses": []}, "found 9"),
         ({"format": 1}, "responses"),
-        (dump({"prompt": "x"}), "values"),
         (dump(response(["1"]), response(["1", "2"], entropy=[0.1])), "'entropy' does not have 2 numbers"),
         (dump(response(["1"], entropy=["a lot"])), ""),
         (dump(response(["\ud800"])), ""),
-        (dump(response(["a"]) | {"prompt": "\udfff"}), ""),
         (dump(response(["a"]) | {"reward": None}), ""),
-        (dump(response(["a"]) | {"group": []}), ""),
-        (dump(response(["a"]) | {"values": [1]}), ""),
         (dump(response(["a"], advantage=[10**400])), ""),
     ],
-    ids=range(14),
+    ids=range(9),
 )
 def test_damaged_dumps_are_named(tmp_path: Path, data: object, message: str) -> None:
     path = tmp_path / "step_000004.json"

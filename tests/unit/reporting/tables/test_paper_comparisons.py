@@ -48,7 +48,6 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     (block,) = claims.blocks
     rows = block.rows
     assert [row.key for row in rows] == ["made_up/b", "made_up/c", "made_up/d", "made_up/c"]
-    assert rows[1].label == f"{ROWS[2].label} against GRPO/DAPO"
     assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
     assert [row.cells[2].text for row in rows] == [
         "does not show: not decided (p = .94)",
@@ -68,20 +67,13 @@ def test_a_row_that_trains_as_another_one_neither_shows_nor_does_not() -> None:
     claims = paper_comparisons([table(rows, a=30.0, b=29.0, c=31.5)])
     assert claims.blocks[0].rows[0].cells[2].text == f"trains as {ROWS[2].label} here"
     assert claims.notes[0].startswith("1 of 1 ")
-    assert claims.notes[0].endswith("; left out: 1 of rows that train as another one here.")
-
-
-def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
-    assert paper_comparisons([table(b=30.0, c=31.5)]).blocks == ()
 
 
 @pytest.mark.parametrize(
     ("paper", "here", "words"),
     [
         (-1.0, VERDICTS[DeltaVerdict.WORSE], "shows: worse (p = .010)"),
-        (-1.0, VERDICTS[DeltaVerdict.BETTER], "opposite: better (p = .010)"),
         (1.0, VERDICTS[DeltaVerdict.WORSE], "opposite: worse (p = .010)"),
-        (1.0, None, "not measured"),
         (1.0, Answer(Question("row", "base", AVERAGE)), "not measured"),
         (1.0, VERDICTS[DeltaVerdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
         (1.0, VERDICTS[DeltaVerdict.NO_VERDICT], "2 seeds: no verdict"),

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from tepo.common import trust
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import NamedReward, RunConfig
@@ -126,8 +125,6 @@ def test_a_call_that_never_ends_is_ended(tmp_path: Path) -> None:
         ("def reward(problem): return 1", "reward(problem) does not take a problem and a response"),
         ("def other(problem, response): return 1", "no function 'reward'; there are: other"),
         ("def reward(problem, response) return 1", "not valid Python"),
-        ("x = 1\nimport not_there", "own.py:2"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_file_that_cannot_be_called_is_refused_before(tmp_path: Path, text: str, said: str) -> None:
@@ -142,9 +139,6 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
         check_rewards(rewards(tmp_path, "lenght", "length", "wrod"), OPTIONS)
     assert "no function 'lenght'" in str(refused.value)
     assert "no function 'wrod'" in str(refused.value)
-    with pytest.raises(UserError) as missing:
-        compose([f"data.reward={{a: {tmp_path / 'a.py'}, b: {tmp_path / 'b.py'}, c: {{weight: 1}}}}"])
-    assert all(name in str(missing.value) for name in ("a.py cannot be read", "b.py cannot be read", "c names no file"))
 
 
 CONTEXT = """
@@ -172,9 +166,6 @@ async def judged(problem, responses):
 
 def short(problem, responses):
     return [1]
-
-def number(problem, responses):
-    return 1
 
 def named(problem, response):
     return {"score": 1}
@@ -219,7 +210,6 @@ def test_a_reward_may_take_the_group_and_columns_of_the_data(
     ("function", "said"),
     [
         ("short", "returned 1 values for 2 responses"),
-        ("number", "returned int, not a list of numbers"),
         ("named", "returned a mapping without the key reward"),
         ("cost", "returned nan as usd, which is no finite number"),
         ("figure", "returned 'mean' as a name, which no metric can have"),
@@ -274,6 +264,7 @@ def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_pa
         (["data.reward=null"], "no reward is given these columns"),
         (["data.reward={a: FILE, b: grader}"], "no answers that the grader could compare with"),
         (["data.held_out=1"], "validation compares with answers"),
+        (["data=laptop"], "only problems of your own have columns"),
     ],
 )
 def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
@@ -285,11 +276,6 @@ def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no column holds an answer") as refused:
         read_data(own_data(tmp_path).data.problems)
     assert "data.columns=[COLUMN]" in refused.value.fix
-
-
-def test_generated_problems_have_no_columns() -> None:
-    with pytest.raises(UserError, match="only problems of your own have columns"):
-        check_settings(Run(compose(["data.columns=[tests]"])))
 
 
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
@@ -333,36 +319,3 @@ def test_a_file_by_its_name_is_the_callers_own(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "rewards" / "mine.py").write_text(text)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     assert foreign_rewards(compose(["data.reward=mine"]).data) == foreign_rewards(strange) == []
-
-
-def test_a_study_of_a_stranger_that_names_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tepo.studies.plan import make_plan
-    from tepo.studies.study import load_study
-
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "strange.py").write_text("def reward(problem, response): return 1\n")
-    word = f"data.reward={tmp_path / 'strange.py'}"
-    (tmp_path / "experiments" / "theirs.yaml").write_text(
-        f"title: theirs\nrows: [{{label: A, objective: gspo, overrides: ['{word}']}}]\n"
-        "scales: {laptop: {models: [laptop], seeds: [0]}}\n"
-    )
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    (unit,) = make_plan(load_study("theirs"), "laptop", store=tmp_path / "runs")
-    with trust.caller(), pytest.raises(UserError, match="--trust executes it"):
-        unit.as_typed()
-    with trust.caller():
-        trust.say([word])
-        assert word in unit.as_typed()
-
-
-def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "ask.txt").write_text("Say {problem}\nnow.\n")
-    file, text = compose([f"data.prompt={tmp_path / 'ask.txt'}"]), compose(["data.prompt=Say {problem}\nnow."])
-    assert file.data.prompt == text.data.prompt == "Say {problem}\nnow."
-    assert run_id(file) == run_id(text) != run_id(compose())
-    with pytest.raises(UserError, match=r"unknown prompt 'boxd'.*cannot be read") as unknown:
-        compose(["data.prompt=boxd"])
-    assert "did you mean 'boxed'" in unknown.value.fix
-    (tmp_path / "ask.txt").write_text("Say it")
-    with pytest.raises(UserError, match=r"has no \{problem\}"):
-        compose([f"data.prompt={tmp_path / 'ask.txt'}"])

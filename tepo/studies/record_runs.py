@@ -189,8 +189,9 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
         if path.startswith("package:") or on_hub(path) or is_gone(path):
             continue
         folder = Path(resolve(path))
-        recipe = folder / RECIPE_FILE  # a base that `tepo model warmstart` made says how
+        recipe = folder / RECIPE_FILE  # a base that `tepo model warmstart` made says how; one that was brought does not
         origin = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
+        origin = origin or old_bases.get(path, {}).get("made", {})
         bases[path] = {
             "hash": base_fingerprint(path, revision),
             "made": {key: origin[key] for key in origin if key != "host"},

@@ -1,5 +1,6 @@
 """Records of runs whose base is a model in the cache of this machine, as `tepo model warmstart` leaves one there."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tepo.analysis.tables import study_table
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.launch.run_units import other_bases
-from tepo.policy.model.model_location import WEIGHTS
+from tepo.policy.model.model_location import BASES, RECIPE_FILE, WEIGHTS
 from tepo.reporting.tables.render import as_text
 from tepo.studies.plan import composed
 from tepo.studies.plan_studies import Planned, plan_all
@@ -119,6 +120,22 @@ def test_runs_of_another_base_are_never_shown_beside_those_on_record(base: Path,
     ]
     with pytest.raises(UserError, match="of another base of this name"):
         record_study(folder_of("mine"), here)
+
+
+@pytest.mark.parametrize("recipe", [True, False])
+def test_what_is_on_record_of_how_a_base_is_made_stays(base: Path, tmp_path: Path, recipe: bool) -> None:
+    """A base that was brought, and not made here, says nothing of it."""
+    planned = finished(tmp_path / "runs")
+    record_study(folder_of("mine"), planned)
+    file = folder_of("mine").parent / BASES
+    bases = json.loads(file.read_text())
+    bases["cache:mine"]["made"] = {"command": "tepo model fetch mine"}
+    file.write_text(json.dumps(bases))
+    if recipe:
+        write(base / RECIPE_FILE, json.dumps({"made": {"command": "tepo model warmstart mine", "host": "vm"}}))
+    record_study(folder_of("mine"), planned)
+    verb = "warmstart" if recipe else "fetch"
+    assert json.loads(file.read_text())["cache:mine"]["made"] == {"command": f"tepo model {verb} mine"}
 
 
 def test_a_recorded_run_is_not_run_anew_from_another_base(base: Path, tmp_path: Path) -> None:

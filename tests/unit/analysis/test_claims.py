@@ -1,6 +1,6 @@
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from tepo.analysis.claims_table import claims_table, summary
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
+from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
 from tepo.store.facts import thinned
-from tepo.studies.claims import Claims, read_claims
+from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
 from tests.support.claims import BASES, facts, is_a, judged, planned, text
 from tests.support.runs import write
@@ -43,8 +44,8 @@ def cells(table: Table) -> dict[str, dict[str, str]]:
     }
 
 
-def shown(found: Mapping[str, ClaimOutcome]) -> Table:
-    return claims_table(list(found.values()), ())
+def shown(found: Mapping[str, ClaimOutcome], known: Sequence[Cost] = ()) -> Table:
+    return claims_table(list(found.values()), known)
 
 
 def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
     assert {name: word.partition(";")[0] for name, word in words.items()} == {
         "up": "holds", "down": "refuted", "same": "holds", "far": "refuted", "close": "undecided",
     }  # fmt: skip
+    assert headline(table) == "Of 5 registered claims 2 hold, 2 are refuted and 1 is undecided"
     for part, (name, one) in zip(units, found.items(), strict=True):
         a, b = (
             np.array([known.right(unit.id, "add3:problems9").right for unit in part if is_a(unit) is side]) / 4
@@ -92,12 +94,30 @@ def interval(x: np.ndarray, level: float) -> tuple[float, float, float, float, A
 def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> None:
     claims, units = read(tmp_path, text(up="{at_least: 5}", close="{at_least: 5}"))
     early = judged(claims, units, facts(units, chance, missing=units[0][-1:]))
-    found = cells(shown(early))["up"]
+    table = shown(early, [Cost("laptop", "grpo_dapo", 2, 1, 12.3, 10.0, 1.0, 100, 9.0)])
+    found = cells(table)["up"]
     assert (found["runs"], found["claim"], found["p"], found["delta"]) == ("15 of 16", "", "", "")
+    assert "Not run yet: 15 of 16 runs measured. Refuted by: it does not." in table.blocks[0].notes[0]
+    assert float(found["price"]) > 0
+    assert headline(table) == "Of 1 registered claim 1 is undecided"
     close = early["close"].answer
     plain = close.question.region.p_values(close.question.estimate)
     doubled = [min(1, 2 * p) for p in plain]
     assert [close.p_outside, close.p_inside] == doubled, "what is not measured counts in the family"
+    assert "price" not in cells(shown(judged(claims, units, facts(units, chance))))["up"]
+
+
+def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_path: Path) -> None:
+    claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}"))
+    alone = judged(claims, units, facts(units, chance))
+    more = text(batch=2, start=200, down="{at_least: 2}", same="{at_least: 2}", far="{at_least: 2}")
+    claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}") + more.removeprefix("claims:\n"))
+    found = judged(claims, units, facts(units, chance))
+    assert {name: found[name].answer for name in alone} == {name: one.answer for name, one in alone.items()}
+    notes = " ".join(shown(found).notes)
+    assert "over the claims of its batch, measured or not: claims-1 of 2, claims-2 of 3." in notes
+    assert "With Holm's procedure over all 5 at once, 1 holds, " in notes
+    assert "in fixed order" not in notes
 
 
 def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does_not_hold(tmp_path: Path) -> None:
@@ -204,7 +224,10 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     assert found["up"].answer.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
     table = shown(found)
     assert (cells(table)["up"]["delta"], cells(table)["up"]["claim"]) == ("censored", "refuted")
-    assert "All 8 runs of A never reach it: no difference in steps can be stated" in table.blocks[0].notes[0]
+    assert "| at most −5 | refuted | < .001 | censored |" in summary(table)
+    (said,) = table.blocks[0].notes
+    assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
+    assert "16 runs, 8 of A ended early. " in said
     drawn = json.dumps(claims_chart(list(found.values())).chart.to_dict(), ensure_ascii=False)
     assert '"said": "refuted: censored"' in drawn
     assert '"delta": 0' not in drawn, "the outcome, and no difference"
@@ -228,11 +251,16 @@ def test_notes_stand_beside_a_claim_and_runs_that_ended_early_are_marked_and_dra
     assert up.endswith("Mind the gap.")
     assert "1 of A ended early" in up
     assert far.endswith("These rows were made by different versions or machines: CPU one and another.")
-    assert summary(table).split("\n")[5:] == ["- `up`: Mind the gap.", f"- `far`: {far[far.index('These rows') :]}"]
+    lines = summary(table).split("\n")
+    assert lines[2].startswith("| It works (`up` †) | at least +2 | holds |")
+    assert lines[4:] == ["", "- `up`: Mind the gap.", f"- `far`: {far[far.index('These rows') :]}"]
     drawn = claims_chart(list(found.values()))
     labels = re.findall(r"It works(?: †)?", json.dumps(drawn.chart.to_dict(), ensure_ascii=False))
     assert labels[0] == "It works"
     assert "It works †" in labels
+    assert drawn.caption.endswith("small lines are seeds; †: some of its runs ended early")
+    without = claims_chart([found["far"]])
+    assert "†" not in without.caption, "no legend of what is not there"
 
 
 def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
@@ -251,8 +279,10 @@ def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
     assert len(mixed.answer.question.sample) == 5
     assert mixed.answer.delta == pytest.approx(np.mean(mixed.answer.question.sample))
     half = stats.t.ppf(0.975, 4) * np.std(mixed.answer.question.sample, ddof=1) * (1 + 1 / 5) ** 0.5
-    high = 100 * (mixed.answer.delta + half)
-    assert f"lies in 95% of cases from −{200 * half - high:.1f} to {high:.1f} points." in " ".join(
+    low, high = (
+        f"{100 * (np.mean(mixed.answer.question.sample) + side * half):.1f}".replace("-", "−") for side in (-1, 1)
+    )
+    assert f"one more base, measured like these, lies in 95% of cases from {low} to {high} points." in " ".join(
         shown(found).blocks[0].notes
     )
 
@@ -271,3 +301,33 @@ def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> No
         "same": f"refuted; down to −{-100 * ends['same'][0]:.1f} remains possible",
         "down": "refuted", "up": "refuted", "far": "refuted",
     }  # fmt: skip
+    (note,) = (note for note in table.notes if note.startswith("A refuted claim"))
+    assert "`tepo table gains`" in note
+    assert headline(table) == "Of 5 registered claims 5 are refuted"
+
+
+@pytest.mark.parametrize(
+    ("learns", "outcomes"), [(0.8, ["holds", "holds"]), (0.5, ["refuted", "not tested"])], ids=["learns", "not"]
+)
+def test_the_example_of_the_documents(
+    learns: float, outcomes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written to a folder of one's own it is loaded beside the claims that ship, planned and judged."""
+    page = (Path(__file__).parents[3] / "docs" / "statistics.md").read_text()
+    example = page.partition("`experiments/claims.yaml`:\n\n```yaml\n")[2].partition("```")[0]
+    write(tmp_path / "experiments" / "claims.yaml", example)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    own = Claims(tuple(claim for claim in load_claims().claims if claim.family == "own-claims-1"))
+    units = planned(own, tmp_path / "runs")
+    assert [len(part) for part in units] == [16, 16]
+
+    def chance(unit: Unit) -> float:
+        return 0.5 if "flipped" in unit.row.label else learns
+
+    found = judged(own, units, facts(units, chance))
+    assert {name: str(one.verdict) for name, one in found.items()} == dict(
+        zip(("learns_from_its_reward", "sequence_ratio"), outcomes, strict=True)
+    )
+    table = shown(found)
+    assert [block.title for block in table.blocks] == ["Your own claims"]
+    assert "own-claims-1 of 2 in fixed order" in " ".join(table.notes)

@@ -17,6 +17,7 @@ from tepo.store.facts import Facts
 from tepo.studies.plan import family_of
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts
+from tepo.studies.study import load_study
 
 pytestmark = pytest.mark.disaster
 
@@ -41,6 +42,11 @@ def section(text: str, name: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", found[0]))
 
 
+def document_part(document: str, title: str) -> str:
+    """The table of a study in a document."""
+    return document.partition(f"## {markdown_text(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+
+
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
     planned, facts = recorded(NAMES, tmp_path)
     together = render_all(planned, facts)
@@ -56,8 +62,7 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         alone: PageContent = render_all([(study, units)], facts)
         assert said(as_text(table, "terminal", 1000)) == expected
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
-        part = document.partition(f"## {markdown_text(table.title)}\n")[2].partition("\n## ")[0]
-        short = said(part.replace("\\", ""))
+        short = said(document_part(document, table.title))
         assert short[0] == expected[0]
         assert set() < set(short[1]) <= set(expected[1])  # without those of single benchmarks
         assert sorted(said_in_csv(table)) == expected[0]
@@ -69,6 +74,14 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
 def said_in_csv(table: Table) -> list[str]:
     lines = csv.DictReader(io.StringIO(as_text(table, "csv")))
     return [line["text"] for line in lines if line["column"] == "verdict" and WORDS.fullmatch(line["text"])]
+
+
+def test_a_panel_reads_alone_as_in_its_table(tmp_path: Path) -> None:
+    table3 = plan_all(["3"], "laptop", store=tmp_path)
+    sizes = {study.name: family_of(study, units) for study, units in table3}
+    alone = {name: plan_all([name], "laptop", store=tmp_path)[0] for name in sizes}
+    assert sizes == {name: family_of(study, units) for name, (study, units) in alone.items()}
+    assert sizes["panel_e"] == len(load_study("panel_e").rows) - 1
 
 
 @pytest.mark.parametrize("given", [{}, {"seeds": [0]}])

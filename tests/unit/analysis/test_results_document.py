@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.charts import comparison_charts
 from tepo.analysis.page import render_all
 from tepo.analysis.results_document import shown_blocks, write_results
 from tepo.evaluation.statistics.samples import AVERAGE
+from tepo.reporting.charts.style import digest
+from tepo.reporting.headline import headline
+from tepo.reporting.page import PageContent, PageHead, PageStudy
 from tepo.reporting.tables.table import VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 from tepo.store.facts import facts_from
 from tepo.studies.plan_studies import plan_all
@@ -87,3 +91,30 @@ def test_a_table_is_cut_to_what_it_decides(
     assert (block.title, [column.title for column in block.columns]) == (title, columns)
     assert ([row.label for row in block.rows], block.notes) == (rows, ())
     assert all(len(row.cells) == len(columns) for row in block.rows)
+
+
+def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
+    table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
+    (picture,) = comparison_charts(Table("study", "A_study", (FIRST,)))
+    rendered = PageContent(
+        PageHead("Title", scales="laptop", ran="Two runs.", caveat="No more."), [PageStudy(table)], pictures=[picture]
+    )
+    write_results(tmp_path / "results.md", rendered, [], NOTHING, "tepo report study")
+    opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")
+    assert opening.startswith("# Results at laptop scale\n\nWritten by `tepo report study`.\n\n![")
+    assert "\n\nTwo runs. No more.\n\n" in opening
+    assert (
+        study
+        == f"""**{headline(table)}.**
+
+**Measured: a**
+
+|  | Avg. | Δ Avg. | Verdict |
+| :-- | --: | --: | :-- |
+| one, a | 50.0 ±1.0 | 0.0 \\[−1.0, 1.0\\] | baseline |
+| two, a | 51.0 ±1.0 | +1.0 \\[0.0, 2.0\\] | worse |
+"""
+    )
+    (drawn,) = tmp_path.glob("*.svg")
+    assert drawn.name == "results-opening.svg"
+    assert drawn.read_text(encoding="utf-8").endswith(f"<!-- chart {digest(picture.chart)} --></svg>")

@@ -56,3 +56,15 @@ def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) ->
     assert headline(table) == "Of 49 registered claims 11 hold, 30 are refuted and 8 are undecided"
     assert "With Holm's procedure over all 49 at once, 10 hold, 26 are refuted and 13 are undecided." in notes
     assert f"95% if the region has two ends {TWO_ENDS}." in notes
+
+
+def test_smaller_effects_that_remain_possible_are_said(judged: dict[str, ClaimOutcome]) -> None:
+    (block,) = claims_table(list(judged.values()), ()).blocks
+    words = {row.key: row.cells[3].text for row in block.rows}
+    assert words["tuned_clip_cov"] == "refuted; up to +1.5 remains possible"
+    assert words["clip_cov"] == "refuted; up to +0.3 remains possible"
+    assert words["tuned_gspo"] == words["half_the_steps"] == "refuted", "nothing of a gain remains"
+    assert (words["sparse_steps"], block.rows[list(words).index("sparse_steps")].cells[0].text) == (
+        "refuted",
+        "censored",
+    )

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tepo.common.errors import UserError
 from tepo.common.text import install_line
+from tepo.jobs.selftest import what_failed
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.problems import _rows
 from tepo_cli.main import app
@@ -26,12 +27,13 @@ def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> N
     said = {line[:11].strip(): line[11:] for line in lines}
     assert len(lines) < 15
     assert said["trains"] == "grpo_dapo, seed 3, scale laptop"
-    assert said["steps"].startswith("36, each 64 prompts x 8 samples of at most 72 tokens")
-    assert re.match(r"about \d+ CPU seconds, by a closed form", said["time"])
-    assert re.match(r"about \d\.\d GiB, by a closed form", said["memory"])
+    assert re.fullmatch(r"36, each 64 prompts x 8 samples of at most 72 tokens, then \d+ updates", said["steps"])
+    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of four: .*", said["time"])
+    assert re.fullmatch(r"about \d\.\d GiB, by a closed form", said["memory"])
     assert re.fullmatch(rf"{tmp_path}/[0-9a-f]{{12}}: new", said["run"])
     assert said["afterwards"].startswith("measured on the benchmarks add3, ")
     assert lines[-2].startswith("first prompt (")
+    assert lines[-1].startswith("| ")
     shown = yaml.safe_load(tepo(*words, "--show-config").stdout)
     assert (shown["seed"], shown["train"]["learning_rate"]) == (3, 0.0001)
     assert "add --dry-run" in tepo("train", "--show-config", code=2).stderr
@@ -135,6 +137,15 @@ def test_doctor_says_how_to_get_what_is_missing(
     assert f"\n{'C compiler':24} {tmp_path / 'gcc'}\n{'Python.h':24} {tmp_path / 'Python.h'}\n" in said
 
 
+def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
+    error = (
+        "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
+        "in: objective=tepo\ntry: lower train.learning_rate\n"
+    )
+    assert what_failed(error) == "tepo.common.errors.RunFailed: step 2: the loss is nan"
+    assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
+
+
 @pytest.mark.slow
 def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) -> None:
     own = few_problems(tmp_path / "own")
@@ -165,10 +176,12 @@ def test_rows_that_cannot_be_graded_are_named_at_once(tmp_path: Path) -> None:
         b'{"gold": ["5"], "prediction": "5"}': "gold must be text or a number",
     }
     file.write_bytes(good + b"\n".join(wrong) + b"\n[]" * 30)
-    with pytest.raises(UserError, match="35 of 37 rows cannot be graded") as caught:
+    with pytest.raises(UserError) as caught:
         _rows(str(file))
-    for number, said in enumerate(wrong.values(), 4):
-        assert f"\n  line {number}: {said}" in caught.value.what
+    what = caught.value.what.splitlines()
+    assert (len(what), what[0], what[-1]) == (22, "35 of 37 rows cannot be graded:", "  and 15 more")
+    for number, (line, said) in enumerate(zip(what[1:6], wrong.values(), strict=True), 4):
+        assert line.startswith(f"  line {number}: {said}")
     file.write_bytes(good)
     first, second = _rows(str(file))
     assert first == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
@@ -216,7 +229,12 @@ def test_each_thing_that_can_be_run_is_listed_with_a_line_of_description(tmp_pat
     names = [line for line in lines if line.startswith("  ")]
     assert len(names) > 150
     assert [line for line in names if len(line.split()) < 2 or len(line) > 100] == []
-    assert {"panel_e", "gsm8k_math", "qwen3-14b", "aime24", "gspo"} <= {line.split()[0] for line in names}
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in names}
+    assert said["panel_e"] == "Table 3, Panel E: TEPO with token-level KL divergence"
+    assert said["gsm8k_math"] == "GSM8K's and MATH's training problems together"
+    assert said["qwen3-14b"] == "Qwen/Qwen3-14B: TEPO Table 1"
+    assert said["aime24"] == "American Invitational Mathematics Examination 2024, I and II"
+    assert said["gspo"] == "GSPO 2507.18071: one ratio and one clip decision per response"
     assert not list(tmp_path.iterdir())
 
 

@@ -45,27 +45,33 @@ def called(*words: str) -> Callable[[Path], Any]:
     ("call", "hint"),
     [
         (called("ablate", "panel-x"), "panel_"),
+        (called("table", "panel-q"), "panel_"),
         (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
         (called("ablate", "panel-e", "--slurm", "minutes=5"), "add --launcher slurm"),
+        (called("ablate", "panel-e", "--seeds", "a,b"), "not a list of seeds"),
         (called("list", "--watch"), "no such folder"),
         (called("eval", "ad3", "--model", "package:laptop"), "add3"),
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),
         *((training(word, dry), hint) for word, hint in UNTRAINABLE.items() for dry in (False, True)),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
+        (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
         (lambda store: plan(["panel-e"], store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, format="pdf"), "unknown format 'pdf'"),
         (lambda store: ablate("panel-e", store=store, launcher="slurn", dry_run=True), "'slurm'"),
         (lambda store: table("panel-e", store=store), "--records"),
+        (lambda store: figure("2a", store=store), "--records"),
         (lambda store: figure("2a", store=store, format="pgf"), "unknown format 'pgf'"),
         (lambda store: figure("panel-e", store=store, against="sample"), "'samples'"),
         (lambda store: figure("gtpo-5", store=store), "'gtpo-1'"),
+        (lambda store: report(["panel-e"], store=store), "--records"),
         (lambda store: report(None, store=store), "--records"),
         (lambda store: evaluate(["base seed=1"], ["add3"], store=store), "a benchmark with a configuration"),
         (lambda store: evaluate(["base seed=1"], store=store, limit=3, seed=1), "--limit and --seed with a conf"),
         (lambda store: evaluate(["base", "package:laptop"], store=store), "another kind of model with a conf"),
         (lambda store: evaluate(["package:laptop"], store=store), "no benchmark to evaluate on"),
         (lambda store: evaluate(BASES, ["add3"], store=store, out=store), "in: --out"),
+        (lambda store: evaluate(BASES, ["add3"], store=store, revision="main"), "in: --revision"),
     ],
 )
 def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str, tmp_path: Path) -> None:
@@ -116,6 +122,13 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     drawn = [f"figure-{name}.svg" for name in ("2a", "2b", "3a", "3b")]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
+
+
+def test_in_a_process_a_mistake_is_one_message(tmp_path: Path) -> None:
+    done = tepo("train", "train.stepz=3", cwd=tmp_path, code=2)
+    assert "train.steps" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
-from tepo.config.compose import compose
+from tepo.config.compose import GROUPS, compose, options
 from tepo.store.run_id import run_id
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
@@ -25,7 +25,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["data=sums.jsonl"], ["data.problems=sums.jsonl"], ["data=laptop", "data=sums.jsonl"]]
+    "words",
+    [
+        ["data=sums.jsonl"],
+        ["data.problems=sums.jsonl"],
+        ["data.kind=problems", "data.problems=./sums.jsonl"],
+        ["data=laptop", "data=sums.jsonl"],
+    ],
 )
 def test_a_file_of_problems_is_what_is_trained_on(here: Path, words: list[str]) -> None:
     config = compose(words)
@@ -53,8 +59,10 @@ def test_what_the_words_say_wins_over_what_follows_from_the_file(here: Path) -> 
     ("value", "name", "path", "prompt"),
     [
         ("tiny", "tiny", "tiny", "boxed"),
+        ("./tiny/", "tiny", "./tiny/", "boxed"),
         (SHIPPED, "laptop", SHIPPED, "boxed"),
         ("some-one/Model-0.5B", "Model-0.5B", "some-one/Model-0.5B", "boxed"),
+        ("package:laptop_sparse", "laptop_sparse", "package:laptop_sparse", "raw"),
         ("laptop", "laptop", "package:laptop", "raw"),
     ],
 )
@@ -75,13 +83,16 @@ def test_a_model_by_its_path_alone_has_its_name_too(here: Path) -> None:
     ("words", "message"),
     [
         ("data.kind=procedural data.problems=sums.jsonl", "data.kind=procedural generates them"),
+        ("data=sums.jsonl data.kind=procedural", "data.kind=procedural generates them"),
         ("data=sums.jsonl data.tasks.add3=1", "data.tasks.add3 generates them"),
+        ("data=dapo data.tasks.add3=1", "data.tasks.add3 generates them"),
         ("data=laptop data.problems=sums.jsonl", "data=laptop generates them"),
         ("data=sums.jsonl data.problems=other.jsonl", "name two"),
         ("model=tiny model.path=other", "name two"),
         ("model=qwen2.5-7b data.base=tiny", "another model was chosen"),
         ("data=smus", "unknown data option 'smus'"),
         ("data=_own", "unknown data option '_own'"),
+        ("model=tinny", "unknown model option 'tinny'"),
         ("model=qwen3-14", "did you mean 'qwen3-14b'"),
     ],
 )
@@ -101,6 +112,10 @@ def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str
 def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_id(compose([word]))
+
+
+def test_own_places_are_no_options() -> None:
+    assert not [name for group in GROUPS for name in options(group) if name.startswith("_")]
 
 
 STUDY = "title: mine\nrows:\n  - {label: GRPO, objective: grpo}\nscales:\n  laptop: {models: [%s], seeds: [0]}\n"

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tepo.policy.model.shapes import KNOWN, Shape, check_length, shape_of
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import render_prompt
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.stop_tokens import stop_tokens_of
@@ -29,16 +31,41 @@ from tests.support.runs import small
 ROOT = Path(__file__).parents[3]
 
 
-QWEN_MEDIUM, QWEN3 = (1536, 8960, 28, 12, 2, 128, 151_936), (28, 16, 8, 128, 151_936)
-LLAMA = (2048, 8192, 16, 32, 8, 64, 128_256)
-MODELS = {  # as published: repository, parameters of the weights' files, kind, sizes and positions in config.json
-    "qwen2.5-0.5b": ("Qwen/Qwen2.5-0.5B", 494_032_768, Qwen2Config, (896, 4864, 24, 14, 2, 64, 151_936), 32_768),
-    "qwen2.5-1.5b": ("Qwen/Qwen2.5-1.5B", 1_543_714_304, Qwen2Config, QWEN_MEDIUM, 131_072),
-    "qwen2.5-math-1.5b": ("Qwen/Qwen2.5-Math-1.5B", 1_543_714_304, Qwen2Config, QWEN_MEDIUM, 4096),
-    "qwen3-0.6b-base": ("Qwen/Qwen3-0.6B-Base", 596_049_920, Qwen3Config, (1024, 3072, *QWEN3), 32_768),
-    "qwen3-1.7b-base": ("Qwen/Qwen3-1.7B-Base", 1_720_574_976, Qwen3Config, (2048, 6144, *QWEN3), 32_768),
-    "llama-3.2-1b": ("meta-llama/Llama-3.2-1B", 1_235_814_400, LlamaConfig, LLAMA, 131_072),
-    "smollm2-360m": ("HuggingFaceTB/SmolLM2-360M", 361_821_120, LlamaConfig, (960, 2560, 32, 15, 5, 64, 49_152), 8192),
+@dataclass(frozen=True)
+class Published:
+    """What the authors publish: the counts of the weights' files, those without embeddings from the model cards
+    (billions, None where the card has none), and the sizes in config.json."""
+
+    path: str
+    parameters: int
+    rest: float | None
+    config: type
+    sizes: tuple[int, ...]
+    positions: int
+
+
+MODELS = {
+    "qwen2.5-0.5b": Published(
+        "Qwen/Qwen2.5-0.5B", 494_032_768, 0.36, Qwen2Config, (896, 4864, 24, 14, 2, 64, 151_936), 32_768
+    ),
+    "qwen2.5-1.5b": Published(
+        "Qwen/Qwen2.5-1.5B", 1_543_714_304, 1.31, Qwen2Config, (1536, 8960, 28, 12, 2, 128, 151_936), 131_072
+    ),
+    "qwen2.5-math-1.5b": Published(
+        "Qwen/Qwen2.5-Math-1.5B", 1_543_714_304, 1.31, Qwen2Config, (1536, 8960, 28, 12, 2, 128, 151_936), 4096
+    ),
+    "qwen3-0.6b-base": Published(
+        "Qwen/Qwen3-0.6B-Base", 596_049_920, 0.44, Qwen3Config, (1024, 3072, 28, 16, 8, 128, 151_936), 32_768
+    ),
+    "qwen3-1.7b-base": Published(
+        "Qwen/Qwen3-1.7B-Base", 1_720_574_976, 1.4, Qwen3Config, (2048, 6144, 28, 16, 8, 128, 151_936), 32_768
+    ),
+    "llama-3.2-1b": Published(
+        "meta-llama/Llama-3.2-1B", 1_235_814_400, None, LlamaConfig, (2048, 8192, 16, 32, 8, 64, 128_256), 131_072
+    ),
+    "smollm2-360m": Published(
+        "HuggingFaceTB/SmolLM2-360M", 361_821_120, None, LlamaConfig, (960, 2560, 32, 15, 5, 64, 49_152), 8192
+    ),
 }
 
 
@@ -47,7 +74,7 @@ def test_a_model_is_pinned_and_asked_as_a_base(name: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     config = compose([f"model={name}", "data=gsm8k"])
     model = config.model
-    assert (model.name, model.path, model.dtype, model.wrap) == (name, MODELS[name][0], "bfloat16", "base")
+    assert (model.name, model.path, model.dtype, model.wrap) == (name, MODELS[name].path, "bfloat16", "base")
     assert re.fullmatch("[0-9a-f]{40}", model.revision or "")
     assert model.gradient_checkpointing is None  # the planner's choice
     assert not model.trust_remote_code
@@ -57,12 +84,13 @@ def test_a_model_is_pinned_and_asked_as_a_base(name: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", MODELS)
 def test_sizes_are_the_published_ones(name: str) -> None:
-    path, parameters, kind, sizes, positions = MODELS[name]
-    shape = shape_of(path)
-    assert shape == Shape(*sizes, tied=True, positions=positions)
-    assert shape.parameters == pytest.approx(parameters, rel=0.001)
-    hidden, inner, layers, heads, kv_heads, head_dim, words = sizes
-    config = kind(
+    published, shape = MODELS[name], shape_of(MODELS[name].path)
+    assert shape == Shape(*published.sizes, tied=True, positions=published.positions)
+    assert shape.parameters == pytest.approx(published.parameters, rel=0.001)
+    if published.rest:
+        assert shape.parameters - shape.head_parameters == pytest.approx(published.rest * 1e9, rel=0.01)
+    hidden, inner, layers, heads, kv_heads, head_dim, words = published.sizes
+    config = published.config(
         hidden_size=hidden,
         intermediate_size=inner,
         num_hidden_layers=layers,
@@ -70,13 +98,13 @@ def test_sizes_are_the_published_ones(name: str) -> None:
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         vocab_size=words,
-        max_position_embeddings=positions,
+        max_position_embeddings=published.positions,
         tie_word_embeddings=True,
     )
     assert Shape.of_config(config) == shape
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == published.parameters
 
 
 def test_lengths_beyond_a_known_models_positions_are_an_error_of_the_plan() -> None:
@@ -87,6 +115,13 @@ def test_lengths_beyond_a_known_models_positions_are_an_error_of_the_plan() -> N
         check(compose([*words, "train.max_new_tokens=3073"]), 1)
     assert all(shape.positions for shape in KNOWN.values())
     check_length("own", 10**9, None)
+
+
+def test_a_base_is_asked_in_plain_text_though_its_tokenizer_has_a_template() -> None:
+    """Qwen's bases have the template of the models that were trained on from them."""
+    tokenizer = make_tokenizer(["How many?"], chat=True)
+    assert render_prompt("How many?", tokenizer, prompt="boxed", wrap="base").startswith("Question:\nHow many?")
+    assert render_prompt("How many?", tokenizer, prompt="boxed", wrap="auto").startswith(TURN[0])
 
 
 @pytest.mark.slow

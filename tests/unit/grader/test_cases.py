@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def verdicts(rows: list[AskedAnswer]) -> list[Verdict]:
 
 
 def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[AskedAnswer], verdicts: list[Verdict]) -> None:
+    assert len(rows) >= 700
     wrong = [(row, verdict.reason) for row, verdict in zip(rows, verdicts, strict=True) if verdict.correct != row[3]]
     assert not wrong
     assert not Counter(verdict.reason for verdict in verdicts).keys() & {"unreadable", "timeout", "crash", "memory"}
@@ -58,13 +60,25 @@ def test_four_busy_processes_change_no_verdict_and_no_reason(rows: list[AskedAns
     assert given_up(verdict.reason for verdict in verdicts) == 0
 
 
+def test_every_category_holds_right_and_wrong_answers() -> None:
+    sides: dict[str, set[bool]] = {}
+    for line in CASES.read_text(encoding="utf-8").splitlines():
+        case = json.loads(line)
+        sides.setdefault(case["category"], set()).add(case["correct"])
+    assert len(sides) >= 25
+    assert [category for category, found in sides.items() if found != {True, False}] == []
+
+
 @pytest.mark.parametrize(
     ("gold", "answer", "tolerances", "expected"),
     [
         ("3.83e35", "3.81 \\times 10^{35}", {"relative_tolerance": 0.01}, True),
         ("3.83e35", "3.7e35", {"relative_tolerance": 0.01}, False),
+        ("0.5613", "0.56", {"relative_tolerance": 0.01}, True),
         ("0.5613", "0.56", {}, False),
         ("2.78", "\\frac{25}{9}", {"relative_tolerance": 0.01}, True),
+        ("1.41", "\\sqrt{2}", {"relative_tolerance": 0.01}, True),
+        ("1.41", "\\sqrt{3}", {"relative_tolerance": 0.01}, False),
         ("3", "3.05", {"absolute_tolerance": 0.1}, True),
         ("3", "3.2", {"absolute_tolerance": 0.1}, False),
     ],

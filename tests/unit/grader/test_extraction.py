@@ -8,8 +8,10 @@ ALL = ("phrase", "formula", "bare")
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
+        (r"so \boxed{5}", "5"),
         (r"\boxed{\frac{1}{2}} and \boxed{\frac{1}{3}} are not separated by text", r"\frac{1}{2}, \frac{1}{3}"),
         (r"first \boxed{4}, then after more thought \boxed{5}", "5"),
+        (r"\boxed{4} \boxed{5}", "5"),
         (r"$\boxed{1}$, $\boxed{2}$ and $\boxed{3}$", "1, 2, 3"),
         (r"\boxed {5}", "5"),
         (r"\fbox{5}", "5"),
@@ -19,7 +21,9 @@ ALL = ("phrase", "formula", "bare")
         (r"\boxed{5} \boxed{", NoAnswer("unclosed box")),
         (r"\boxed{5", NoAnswer("unclosed box")),
         (r"\boxed{5} and \boxed{}", NoAnswer("empty box")),
+        (r"\boxed{ . }", NoAnswer("empty box")),
         ("5", NoAnswer("no answer")),
+        ("", NoAnswer("no answer")),
         (r"\boxed", NoAnswer("unclosed box")),
     ],
 )

@@ -93,6 +93,13 @@ def test_workers_end_with_a_killed_parent() -> None:
     assert not runs(judge)
 
 
+def test_golds_are_checked_when_a_benchmark_is_loaded() -> None:
+    with Grader(GraderOptions(workers=1, timeout=20)) as grader:
+        golds = ["5", r"\frac{1}{2}", r"\text{east}", r"(1, \sqrt{2})", r"\frac{11}{2^{20}", ""]
+        golds += [r"\begin{picture}(0,0)", "np.arcsin(10/13)", "x=1,2", r"1 \pm \sqrt{19}"]
+        assert [index for index, _ in grader.check_golds(golds)] == [5, 6]
+
+
 def test_the_fingerprint_names_what_decides() -> None:
     plain, tolerant = GraderOptions(), GraderOptions(relative_tolerance=0.01)
     assert plain.fingerprint() != tolerant.fingerprint()
@@ -103,7 +110,7 @@ def test_the_fingerprint_names_what_decides() -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"fallbacks": ("bear",)}, {"timeout": 0}])
+@pytest.mark.parametrize("options", [{"fallbacks": ("bear",)}, {"timeout": 0}, {"relative_tolerance": -1}])
 def test_bad_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(UserError):
         GraderOptions(**options)  # type: ignore[arg-type]

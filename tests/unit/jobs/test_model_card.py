@@ -34,8 +34,14 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     assert card == run.checkpoint(2) / "README.md"
     assert not damage(run.checkpoint(2))
     front = yaml.safe_load(text.split("---")[1])
-    assert (front["license"], front["tags"]) == ("apache-2.0", ["reinforcement-learning", "tepo"])
+    assert front == {
+        "library_name": "transformers",
+        "tags": ["reinforcement-learning", "tepo"],
+        "license": "apache-2.0",
+    }
+    assert "https://arxiv.org/abs/2604.12736" in text
     assert "\nJ: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n" in text
+    assert "\nkl: kl_old\naverage: tokens\n" in text
     assert "`beta` = 0.5" in text
     assert "Not measured." in text
 
@@ -54,6 +60,13 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     assert "31.0 – 52.0" not in text  # the interval, too, is that of the samples
     save_result(run.evaluation("add3"), replace(result, accuracy=0.9))
     assert "| add3 | – | – | – | – |" in write_card(run).read_text()
+
+
+def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:
+    for words, said in ((["model.lora_rank=8"], True), ([], False)):
+        config, run = run_in(tmp_path, *words)
+        assert ("LoRA's adapters of rank 8 and alpha 32" in card_of(run)) == said
+        assert ("model.lora_rank=8" in command_of(config, run)) == said
 
 
 def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:

@@ -77,7 +77,14 @@ def test_the_fingerprint_is_of_the_rows_wherever_they_lie(own: Path, monkeypatch
 @pytest.mark.parametrize(
     ("rows", "changes", "message", "fix"),
     [
+        (
+            [ROWS[0] | {"answer": "223"}, *ROWS[1:]],
+            {},
+            "another definition of the benchmark",
+            "away and let it be measured anew",
+        ),
         (ROWS, {"temperature": 0.5}, "another definition of the benchmark", "away and let it be measured anew"),
+        (ROWS, {"grader": {"fallbacks": ["bare"]}}, "graded under other settings", "tepo data regrade"),
         (ROWS, {"tolerances": {"m111": 500.0}}, "graded under other settings", "tepo data regrade"),
     ],
 )
@@ -122,8 +129,23 @@ def test_protocols_share_no_result_and_a_table_names_them(own: Path) -> None:
     (own / "experiments" / "study.yaml").write_text(STUDY.replace("[mine]", f"[{','.join(names)}]"))
     planned, facts = read_facts(plan_all(["study"], "laptop", store=own / "runs"), None, records=False)
     (study, units), *_ = planned
-    notes = [note for note in study_table(study, units, facts).notes if "(mine" in note]
-    assert [name for note in notes for name in names if f"({name})" in note] == names[1:]
+    notes = study_table(study, units, facts).notes
+    assert [note for note in notes if "(mine" in note] == [
+        "mine, top_p 0.5 (mine:top_p0.5): 1 sample a problem, temperature 1, top_p 0.5, at most 40 tokens.",
+        "mine, top_k 1 (mine:top_k1): 1 sample a problem, temperature 1, top_k 1, at most 40 tokens.",
+        "mine, DeepSeek-R1, 40 tokens, 1 sample (mine:deepseek_r1:tokens40:samples1): 1 sample a problem, "
+        "temperature 0.6, top_p 0.95, at most 40 tokens.",
+    ]
+
+
+def test_golds_that_no_response_matches_are_named_when_they_are_measured_on(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declare(own, [ROWS[0] | {"answer": "None"}, ROWS[1] | {"problem": "333+333="}, *ROWS[2:]])
+    measure(Request.of(Run(compose([f"store={own / 'runs'}"])), trained=False), ["mine"])
+    said = capsys.readouterr().err
+    assert "mine: 1 of 4 golds cannot be read, so that only the same text is right: m111 (None is no answer)" in said
+    assert "m222, m333: the same problem with the answers 444, 666 (`tepo data verify mine`" in said
 
 
 def test_a_prompt_of_its_own_counts_by_its_text(own: Path) -> None:
@@ -147,9 +169,10 @@ def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file
     (own / "evals" / "broken.yaml").write_text("title: [unclosed\n")
     with pytest.raises(UserError, match="not verified: broken"):
         verify(["broken", "mine"])
-    said = capsys.readouterr().out
-    assert "broken: NOT VERIFIED\n  not valid YAML" in said
-    assert f"mine: 4 problems, content {content}; not pinned" in said
+    said = capsys.readouterr()
+    assert "broken: NOT VERIFIED\n  not valid YAML" in said.out
+    assert f"mine: 4 problems, content {content}; not pinned" in said.out
+    assert "2 of 2: mine" in said.err
     declare(own, hash=content)
     verify(["mine"])
     assert f"mine: 4 problems, content {content}\n" in capsys.readouterr().out

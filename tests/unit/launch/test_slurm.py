@@ -1,3 +1,4 @@
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -44,10 +45,19 @@ def test_the_nearer_file_wins_and_the_command_line_over_all(files: Path) -> None
 
 
 def test_sbatch_gets_what_is_asked_for() -> None:
-    words = ["nodes=2", "partition=gpu", "minutes=600", "account=lab", "exclusive", "mem=900G", "grace=120"]
-    words += ["sbatch.mail-type=END"]
+    words = [
+        "nodes=2",
+        "partition=gpu",
+        "minutes=600",
+        "account=lab",
+        "exclusive",
+        "mem=900G",
+        "grace=120",
+        "sbatch.mail-type=END",
+        "sbatch.contiguous",
+    ]
     options = fitted(slurm_options(8, words), CLUSTER)
-    asked = "partition=gpu mem=900G account=lab exclusive mail-type=END nodes=2 ntasks-per-node=1 "
+    asked = "partition=gpu mem=900G account=lab exclusive mail-type=END contiguous nodes=2 ntasks-per-node=1 "
     asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120 "
     asked += "job-name=tepo array=0-6%64 requeue output=/dev/null"
     assert set(options.words(7)) == {f"--{word}" for word in asked.split()}
@@ -79,6 +89,8 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
         ({"gpus": 8}, CLUSTER, 2000, "0"),  # all that a node has
         ({"gpus": 4, "nodes": 5}, CLUSTER, 300, "0"),  # more nodes than have so much
         ({"gpus": 8}, ["gpu|4|96|1|gpu:8"], 177, None),  # Slurm was not told
+        ({"gpus": 8}, [], 177, None),
+        ({"gpus": 8}, CLUSTER, 0, None),
         ({"gpus": 8, "mem": "90G"}, CLUSTER, 177, "90G"),
         ({"gpus": 8, "sbatch": {"mem-per-gpu": "90G"}}, CLUSTER, 177, None),
     ],
@@ -102,6 +114,7 @@ def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
     two = ("engine.zero_stage=2", "engine.offload=false")
     one, process = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters, 8 * 2**30
     assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=8)) == pytest.approx(8 * (one + process))
+    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=8, nodes=2)) == pytest.approx(8 * (one + process))
     assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=1)) == pytest.approx(
         7 * one + process
     )  # a checkpoint
@@ -125,9 +138,11 @@ def test_the_time_to_save_is_that_of_a_step_and_a_checkpoint(tmp_path: Path) -> 
 
     assert 300 < grace() < 900
     assert 1500 < grace("model=qwen2.5-32b") < 3600
+    assert grace("model=qwen2.5-32b") > 1.5 * (2 * 459 + 242)
     assert grace("model=qwen2.5-0.5b") == 300
     assert grace("model=qwen2.5-32b", minutes=60) == 900
     assert grace("model=qwen2.5-32b", grace=77) == 77
+    assert SlurmOptions().grace_seconds == 300
 
 
 def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:
@@ -145,11 +160,13 @@ def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:
         ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs and 1 CPU asked for, and there are 0 such"),
         ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs and 1 CPU asked for, and there are 4 such"),
         ({"partition": "cpu", "cpus": 65}, "sinfo, partition cpu"),
+        ({"gpus": 8}, "sinfo, partition by default"),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
+    usual = [] if "nodes" in options else ["cpu*|1|64|1|(null)"]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
-        fitted(SlurmOptions(**options), CLUSTER)
+        fitted(SlurmOptions(**options), [*CLUSTER, *usual])
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -161,6 +178,7 @@ def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
         ("nodes=0", "nodes must be at least 1"),
         ("grace=86400", "leaves no time to train"),
         ("sbatch.account=lab", "write account: …"),
+        ("sbatch.gpus-per-node=8", "write gpus: …"),
         ("sbatch.array=0-3", "leave it out"),
     ],
 )
@@ -231,7 +249,12 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
 def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
     words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--slurm", "partition=big")
     done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s", PATH=str(tmp_path))
-    asked = {line.removeprefix("#SBATCH ") for line in done.stdout.splitlines()}
-    assert {"#!/bin/sh", "--partition=big", "--mem=10G", "--gpus-per-node=2", "--cpus-per-task=24"} <= asked
+    first, *rest = done.stdout.splitlines()
+    assert first == "#!/bin/sh"
+    asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]
+    assert {"--partition=big", "--mem=10G", "--gpus-per-node=2", "--requeue", "--output=/dev/null"} <= set(asked)
+    assert any(re.fullmatch(r"--array=0-\d+%64", word) for word in asked)
+    assert str(tmp_path / "s" / "slurm") in rest[-1]
+    assert "--cpus-per-task=24" in asked
     assert "no Slurm answers here" in done.stderr
     assert not (tmp_path / "s").exists()

@@ -58,7 +58,9 @@ def test_golds_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixt
     words = (f"data={file}", "data.benchmarks=[add3]")
     file.write_text(row % ("a", "1+1=", "2") + row % ("b", "2+2=", "N/A"))
     check_study(units(tmp_path, *words), 1, 0, None)
-    assert caplog.text.count("1 of 2 golds cannot be read") == 1
+    assert (
+        caplog.text.count("1 of 2 golds cannot be read, so that only the same text is right: b (N/A is no answer)") == 1
+    )
     file.write_text(row % ("b", "2+2=", "N/A"))
     error = refusal(tmp_path, *words)
     assert error.what.startswith("no reward would be given: 1 of 1 golds cannot be read")
@@ -142,13 +144,17 @@ def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
     [
         ((), "paper", None, 8, 1, 8),  # ranks of DeepSpeed: all of them
         ((), "paper", 2, 8, 2, 4),
+        ((), "paper", 3, 8, 3, 2),
+        ((), "paper", None, 6, 1, 6),
         (("sampler.tensor_parallel=4",), "paper", None, 6, 1, 4),  # as many as can share engines
         ((), "paper", 8, 4, 3, 1),  # three runs are to do
         ((), "paper", None, 0, 1, 0),
         (("engine=torch",), "paper", 2, 8, 2, 1),  # one device: a card of its own each
         (("engine=torch",), "paper", None, 8, 3, 1),  # and all cards that there are runs for
+        (("engine=torch",), "paper", None, 2, 2, 1),
         (("engine.device=cpu",), "paper", None, 8, 1, 0),
         ((), "laptop", 8, 2, 5, 0),  # a core each
+        ((), "laptop", None, 2, 1, 0),
         (("engine.device=cuda",), "laptop", 1, 2, 1, 1),
     ],
 )
@@ -159,6 +165,13 @@ def test_gpus_where_nobody_says_how_many(
     assert found == [jobs, each]
     gpus = f"{each} GPU{'s' * (each > 1)} each, of {visible} that are visible; --jobs N chooses"
     assert f"side by side on {gpus}" in said or visible == 0 or each == 0
+
+
+def test_more_runs_side_by_side_than_gpus(tmp_path: Path) -> None:
+    for words in ((), ("engine=torch",)):
+        with pytest.raises(UserError, match="3 runs side by side, 2 GPUs visible here") as caught:
+            slots_of(units(tmp_path, *words, scale="paper"), 8, 2)
+        assert "--jobs 2" in caught.value.fix
 
 
 def test_a_run_that_asks_for_the_gpu_that_it_is_not_given(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import small_lm, trl_step
+from perf import fused, small_lm, trl_step
 from perf.__main__ import BENCHMARKS, GUARDED, UNNAMED
 from perf.ratios import Unavailable
 from tests.support.commands import python
@@ -69,3 +69,11 @@ def test_ci_makes_all_stages_or_those_that_are_named_and_ends_at_the_first_failu
     assert stages(fails="test") == (["engines", "test"], 1)
     assert stages("engines", "test-slow", "perf") == (["engines", "test-slow", "perf"], 0)
     assert "-m perf --short --check" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.disaster
+def test_the_fused_op_is_measured_beside_trl() -> None:
+    pytest.importorskip("trl")
+    for variant in ("tepo", "trl with entropy gradient"):
+        found = fused.measured(variant, (64, 500, 32), sys.executable)
+        assert found["cpu_s"] > 0

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from perf.gpu.models import Case, run_config
 from perf.gpu.record import Figure, record, supervise
 from perf.gpu.small_lm import small_lm
+from tepo.training.run import Run
 
 
 def one_then(error: Exception | None) -> Iterator[Figure]:
@@ -71,3 +73,15 @@ def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, 
     assert (found["state"], found["note"]) == (state, note)
     assert found == json.loads((tmp_path / "part.json").read_text())
     assert [figure["name"] for figure in found["figures"]] == ["first"]
+
+
+def test_a_part_that_dies_at_once_says_so(tmp_path: Path) -> None:
+    found = supervise(["perf.no_such_module"], "part", tmp_path / "part.json", limit=60)
+    assert found["state"] == "failed"
+    assert "No module named perf.no_such_module" in found["note"]
+
+
+def test_a_case_is_a_run_of_the_objective_that_it_names() -> None:
+    run = Run(run_config(Case("tiny", 512, 16, 512, False)))
+    assert run.objective.name == "tepo"
+    assert not run.needs.initial_policy

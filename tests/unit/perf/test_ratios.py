@@ -13,8 +13,8 @@ from tepo.policy.model.model_location import resolve
 INTEL, AMD, ARM = "Intel Xeon, AVX-512", "AMD EPYC, AVX2", "Graviton, NEON"
 
 
-def row(ratio: float, higher: bool = True, guarded: bool = True) -> BenchmarkRow:
-    return BenchmarkRow("a", "s", ratio, 1.0, ratio, 2.0, higher, guarded)
+def row(ratio: float, higher: bool = True, guarded: bool = True, name: str = "a") -> BenchmarkRow:
+    return BenchmarkRow(name, "s", ratio, 1.0, ratio, 2.0, higher, guarded)
 
 
 @pytest.fixture
@@ -38,6 +38,13 @@ def measured(monkeypatch: pytest.MonkeyPatch, *looks: list[BenchmarkRow]) -> lis
 
     monkeypatch.setattr(table, "run", run)
     return asked
+
+
+def test_ratio_directions() -> None:
+    assert row(3.0).met
+    assert not row(3.0, higher=False).met
+    assert row(3.0).worse(4.5) == pytest.approx(1.5)
+    assert row(3.0, higher=False).worse(2.0) == pytest.approx(1.5)
 
 
 OWN = {AMD: row(4.0)}
@@ -78,12 +85,18 @@ def test_the_worst_run_is_kept_with_the_spread(results: Path, higher: bool, wors
     assert entry["spread"]["a"] == pytest.approx(1 / 3)
 
 
-def test_each_kind_of_cpu_keeps_its_own_results(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_cpu_keeps_its_own_results_and_they_are_printed_with_it(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for cpu, ratio in ((INTEL, 4.0), (AMD, 3.0), (AMD, 2.0)):
         on(cpu, monkeypatch)
-        table.write("cli", True, [[row(ratio)]])
+        table.write("cli", True, [[row(ratio), row(ratio, name="b")]])
     kept = {cpu: [kept["ratio"] for kept in entry["rows"]] for cpu, entry in table.stored("cli", True).items()}
-    assert kept == {INTEL: [4.0], AMD: [2.0]}
+    assert kept == {INTEL: [4.0] * 2, AMD: [2.0] * 2}
+    monkeypatch.setattr("sys.argv", ["perf", "--stored", "--short", "cli"])
+    table.main()
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [[cpu for cpu in (INTEL, AMD) if line.endswith(cpu)] for line in lines] == [[INTEL]] * 2 + [[AMD]] * 2
 
 
 def test_the_kind_of_a_cpu_is_its_model_and_widest_vector_unit() -> None:

@@ -1,3 +1,5 @@
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +10,14 @@ from tepo.config.compose import compose, options
 from tepo.config.run_config import RunConfig
 from tepo.planning.fit import fit, measured_peaks
 from tepo.planning.gpus import Machine, chosen, machines
-from tepo.policy.model.shapes import KNOWN, Shape
+from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 from tepo.training.resources.gpu_cards import GIB, Card
 from tepo.training.resources.memory import TAKEN
 from tepo.training.resources.remedies import changed
 from tepo.training.run import Run
-from tepo_cli.show_fit import show_fits
+from tepo_cli.show_fit import show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
@@ -79,15 +81,36 @@ def test_a_reference_policy_is_counted() -> None:
     assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
 
 
+def test_a_model_of_unknown_shape_is_said() -> None:
+    with pytest.raises(UserError, match="shape is not known"):
+        shape_of("nobody/nothing")
+    assert shape_of("package:laptop").parameters == pytest.approx(201_440, rel=0.01)
+
+
+def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fit(Run(CONFIGS["qwen2.5-7b"]))
+    said = capsys.readouterr().err
+    assert "1 RTX 4090: does not fit, " in said
+    assert "good to a factor of 1.5" in " ".join(said.split())
+    phases = "rollout + old log-probs + updates + reductions + rest + checkpoints"
+    assert re.search(rf"seconds of a step \({re.escape(phases)}\): .*8 A100 \d", " ".join(said.split()))
+    assert re.search(
+        r"main memory of a node, of it 8 GiB a rank for its process: .* 177 GiB \(8 A100,", " ".join(said.split())
+    )
+    assert "layout: " not in said  # with the reasons in their place
+
+
 def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The most of all steps and runs; nothing of runs without a GPU."""
     units = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)
     trained = [unit for unit in units if not unit.row.base]
     for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
         unit.folder.mkdir(parents=True)
-        for number, gib in enumerate(updates):
-            row = {"training/global_step": number + 1, f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib}
-            unit.in_store.append_metrics(row)
+        rows = [
+            {"training/global_step": number + 1, f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib}
+            for number, gib in enumerate(updates)
+        ]
+        (unit.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     show_fits(units)
     said = " ".join(capsys.readouterr().err.split())
     assert "measured in 2 runs of the store, the most of a GPU that was taken: sampling 41.0 GiB, updating 11.5" in said
@@ -116,6 +139,18 @@ def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> Non
     assert little.changes == ("model.gradient_checkpointing=true", "engine.optimizer=adamw_8bit")
     for found, machine in ((small, card(26)), (little, card(26, host=8))):
         assert fit(Run(changed(config, found.changes)), machine).problem == ""
+
+
+def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smallest(small_model: RunConfig) -> None:
+    config = small_model
+    found = fit(Run(config), card(17))
+    assert found.changes == ("model.gradient_checkpointing=true", "engine.offload=true")
+    assert "engine.kind=deepspeed" in (fit(Run(config), card(11)).changes or ())
+    assert fit(Run(config), card(11, host=8)).changes is None
+    rounded = changed(config, ("engine.optimizer=adamw_8bit",))
+    found = fit(Run(rounded), card(17))
+    assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
+    assert fit(Run(changed(rounded, found.changes)), card(17)).problem == ""
 
 
 def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
@@ -151,3 +186,18 @@ def test_a_card_may_be_described() -> None:
     for text in ("Mine:24,936", "Mine:24,936,71,free", ":24,936,71,1", "Mine:0,936,71,1", "Mine:24,inf,71,1", "Mine:"):
         with pytest.raises(UserError, match="describes no card"):
             chosen(machines(), text, None)
+
+
+def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """With what it chooses, and why."""
+    units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
+    show_fits(units, "h100", 8)
+    shown = capsys.readouterr().err
+    assert " 8 H100 " in shown
+    assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
+    show_fit(Run(compose(["scale=single_gpu"])), card="rtx4090")
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"max_rows is left open, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* \(1 RTX 4090\)", said)
+    with pytest.raises(UserError, match="unknown card 'h101'") as caught:
+        show_fits(units, "h101")
+    assert "did you mean 'h100'" in caught.value.fix

@@ -38,6 +38,24 @@ def test_a_run_is_its_steps_and_its_benchmarks_and_a_base_its_benchmarks(tmp_pat
     assert 1 < trained[0] < 4  # what the scale promises of the shipped model on the smallest card
 
 
+def test_a_study_names_the_models_that_do_not_fit(tmp_path: Path) -> None:
+    units = make_plan(load_study("table1"), "single_gpu", store=tmp_path, overrides=["engine.offload=false"])
+    assert study_hours(units, CARDS["RTX 4090"]).unfit == ("qwen3-1.7b-base",)
+    assert study_hours(units, CARDS["H100"]).unfit == ()
+
+
+def test_the_answer_has_the_best_of_hours_and_dollars_and_what_does_not_fit(tmp_path: Path) -> None:
+    units = make_plan(load_study("table1"), "single_gpu", store=tmp_path)
+    found = [
+        StudyHours(CARDS["RTX 4090"], (9.0,), ("large",)),
+        StudyHours(CARDS["L40S"], (20.0, 20.0)),  # 36 dollars
+        StudyHours(CARDS["H100"], (8.0, 8.0)),  # 40 dollars
+    ]
+    assert answer(units, found, None) == "16.0 h on one H100, about $40; large does not fit on RTX 4090"
+    assert answer(units, found, 2).startswith("8.0 h on 2 H100, about $40;")
+    assert answer(units, found[:1], None) == "no machine that every run fits on; large does not fit on RTX 4090"
+
+
 def test_machines_of_several_gpus_are_paid_for_in_full(tmp_path: Path) -> None:
     units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
     (eight,) = hours_on(units, "h100", 8)

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def test_runs_on_other_data_do_not(
     assert "6.1 CPU minutes" in text  # 5 x (36 steps x 2 s + 3 benchmarks x 4/7 s)
 
 
+def test_without_its_model_here_a_plan_has_a_closed_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
+    ((_, units),) = plan_all(["language_pilot"], "smollm2", store=tmp_path / "runs")
+    show_price(units, tmp_path / "runs")
+    text = " ".join(capsys.readouterr().err.split())
+    assert "its model is not here for a probe" in text
+    assert re.search(r"24 runs, 24 to do: about [\d.]+ CPU hours, by a closed form, to a factor of four$", text)
+
+
 def test_each_setting_that_does_other_work_is_probed(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,3 +96,9 @@ def test_a_measured_base_does_not_price_training(store: Path) -> None:
     base = replace(COST, objective="", steps=0, training_s=0, tokens=0)
     assert unpriced(units, [base]) == units[:1]
     assert unpriced(units, [COST]) == []
+
+
+def test_laptop_runs_do_not_price_the_papers(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown("paper", store, capsys)
+    assert "no price from measurements" in text
+    assert "CPU" not in text

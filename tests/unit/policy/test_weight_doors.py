@@ -71,6 +71,14 @@ def changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[
     return lambda arrays: arrays | {name: np.ascontiguousarray(change(arrays[name].copy()))}
 
 
+def spoilt(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def put(array: np.ndarray) -> np.ndarray:
+        array.flat[7] = value
+        return array
+
+    return put
+
+
 def test_a_whole_file_is_the_model(tmp_path: Path) -> None:
     model, tokenizer = read_gguf(write_gguf(tmp_path / "own.gguf"))
     for name, value in load_policy("package:laptop").model.state_dict().items():
@@ -98,10 +106,14 @@ def test_other_whole_files_are_taken(tmp_path: Path, edit: Callable[[Arrays], Ar
     [
         (lambda arrays: arrays.pop(QUERY) is None or arrays, 2, r"in part \(1 missing: .*layers.1.self_attn.q_proj"),
         (changed(UP, lambda array: array[:-4]), 2, r"1 of another shape: .*up_proj.weight \(252 x 96 in place of 256"),
+        (changed(QUERY, lambda array: array[:, :-1]), 2, "of another shape"),
         (changed("token_embd.weight", lambda array: array[:-2]), 2, "vocab_size 42, they have 40 rows"),
         (dict, 3, r"it says 3 layers, they have 2 \(12 missing: .*layers.2"),
+        (dict, 1, r"it says 1 layer, they have 2 \(12 too many: blk.1"),
         (lambda arrays: arrays | {"blk.0.odd.weight": np.ones(96, np.float32)}, 2, "1 too many: blk.0.odd.weight"),
-        (changed(UP, lambda array: np.put(array, 7, np.nan) or array), 2, "up_proj.weight is not finite: 1 of"),
+        (lambda arrays: arrays | {"rope_freqs.weight": np.ones(16, np.float32)}, 2, "1 too many: rope_freqs.weight"),
+        (changed(UP, spoilt(np.nan)), 2, "mlp.up_proj.weight is not finite: 1 of 24,576"),
+        (changed("token_embd.weight", spoilt(-np.inf)), 2, "embed_tokens.weight is not finite"),
     ],
 )
 def test_tensors_that_are_not_those_of_the_metadata(
@@ -119,12 +131,20 @@ def test_tensors_that_are_not_those_of_the_metadata(
     ("damage", "message"),
     [
         (lambda content: content[:-1000], "damaged, cut off or no GGUF file"),
+        (lambda content: content[:500], "damaged, cut off or no GGUF file"),
         (lambda content: b"GGUF", "damaged, cut off or no GGUF file"),
+        (lambda content: b"{}" * 100, "damaged, cut off or no GGUF file"),
         (lambda content: b"", "the file is empty"),
         (lambda content: b"PK\3\4" + content, "no GGUF file, but a zip archive"),
         (lambda content: b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),
-        (lambda content: content.replace(b"general.architecture", b"general.architectura"), "no `general.arch"),
-        (lambda content: content.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.merger"), "not load: it lacks"),
+        (
+            lambda content: content.replace(b"general.architecture", b"general.architectura"),
+            "no `general.architecture`",
+        ),
+        (
+            lambda content: content.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.merger"),
+            "does not load: it lacks",
+        ),
     ],
 )
 def test_damaged_files(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
@@ -146,7 +166,7 @@ def test_what_is_no_file_of_a_language_model(tmp_path: Path) -> None:
 # numbers --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_a_number_that_is_not_finite_is_counted(dtype: torch.dtype, value: float) -> None:
+def test_a_number_that_is_not_finite_is_found_in_every_type(dtype: torch.dtype, value: float) -> None:
     tensor = torch.linspace(-1, 1, 35).to(dtype).view(5, 7)
     assert not fault_of(tensor)
     assert not fault_of(tensor.new_empty(0, 7))

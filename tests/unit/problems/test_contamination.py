@@ -51,6 +51,12 @@ def test_decoration_does_not_hide_a_copy_and_chinese_is_not_compared():
     assert [(overlap.training, overlap.jaccard) for overlap in overlaps([plain], [dressed, chinese])] == [("b", 1.0)]
 
 
+@pytest.mark.parametrize(("problems", "training"), [(0, 1), (1, 0), (0, 0)])
+def test_empty_sets_overlap_with_nothing(problems, training):
+    problem = Problem("a", "a statement that is long enough", "1")
+    assert overlaps([problem] * problems, [problem] * training) == []
+
+
 def test_unknown_sets_and_own_files(tmp_path):
     with pytest.raises(UserError, match="did you mean 'dapo_math'"):
         load_training_problems("dapo-math")

@@ -1,6 +1,7 @@
 import json
 import logging
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,21 +44,33 @@ def write(folder: Path, *answers: str, prompts: str = "") -> str:
     ("content", "message"),
     [
         ('{"id": "c", "problem": "p", "answer": "1", "answer": "2"}', "line 3: the key 'answer' is there twice"),
+        ('{"id": "c", "problem": "p", "answer": "1", "meta": {"a": 1, "a": 1}}', "line 3: the key 'a' is there twice"),
         ('{"id": "c", "problem": "p", "answer": Infinity}', r"line 3: the answer is Infinity.*in quotes it is \\infty"),
+        ('{"id": "c", "problem": "p", "answer": -Infinity}', "line 3: the answer is Infinity"),
         ('{"id": "c", "problem": "p", "answer": NaN}', "line 3: the gold answer is NaN"),
         ('{"id": "c", "problem": "p", "answer": 1e400}', "line 3: the answer 1e400 would be read as inf"),
+        ('{"id": "c", "problem": "p", "answer": 1e-99999999999999999999}', "would be read as 0.0"),
         ('{"id": "c", "problem": "p", "answer": 12345678901234567890.5}', "would be read as 1.234567890123456.e.19"),
         ('{"id": "c", "problem": "p", "answer": [5]}', "line 3: the answer is neither a text nor a number"),
         ('{"id": ["c"], "problem": "p", "answer": "5"}', "line 3: the id is neither a text nor a number"),
+        ('{"id": "c", "problem": "p", "answer": false}', "line 3: the answer is neither"),
         ('{"id": "c", "problem": "p", "answr": "5"}', "line 3: no answer, but answr"),
-        ('{"id": "c", "problem": 3, "answer": "1"}', "line 3: the problem is no text"),
-        ("5 5", "line 3: not JSON from column 3 on"),
         ('{"id": "c", "problem": "p", "answer": null}', "line 3: no answer$"),
         ('{"id": "c", "problem": " ", "answer": "4"}', "line 3: the problem is empty"),
+        ('{"id": "c", "problem": 3, "answer": "1"}', "line 3: the problem is no text"),
         ('{"id": "c", "problem": "p", "answer": " "}', "line 3: the gold answer is empty"),
         ('{"id": "c", "problem": "\\ud800", "answer": "1"}', "line 3: .*half a character: '.ud800'"),
         ("[" * 5000, "nested more than 100 deep"),
         ('{"id": "b", "problem": "p", "answer": "1"}', "lines 2, 3 have the same id 'b'"),
+        ('[{"id": "c", "problem": "p", "answer": "1"}]', "line 3: not keys and values"),
+        ("NaN", "line 3: not keys and values"),
+        ("5 5", "line 3: not JSON from column 3 on"),
+        (
+            '{"id": "c", "problem": "p", "answer": %s}' % ("1" * 5000),
+            "line 3: a number of 5,000 digits: put it in quot",
+        ),
+        ('{"id": "c", "problem": "p", "ans', "line 3: not JSON from column 29 on"),
+        ('{"id": "c", "problem": "p\0", "answer": "1"}', "line 3: not JSON"),
     ],
 )
 def test_a_row_that_is_not_what_it_says_is_refused_with_its_line(tmp_path: Path, content: str, message: str) -> None:
@@ -74,8 +87,10 @@ def test_a_row_that_is_not_what_it_says_is_refused_with_its_line(tmp_path: Path,
             json.dumps([{"id": "a", "problem": "p", "answer": "1"}] * 3, indent=1).encode(),
             "none of its 17 lines is JSON",
         ),
+        (b"PAR1" + zlib.compress(GOOD.encode() * 99) + b"\n\xffPAR1", "is JSON; line 1: not text in UTF-8"),
         (GOOD.encode("utf-16-be"), "the file is in UTF-16"),
         (GOOD.encode() + b'{"id": "\xe9", "problem": "p", "answer": "1"}', "line 3: not text in UTF-8"),
+        (b"", "the file holds no problems"),
         (b"\r\n \n", "the file holds no problems"),
     ],
 )
@@ -120,7 +135,17 @@ def test_the_noise_of_a_computer_is_named_and_a_long_decimal_is_not(grader: Grad
     assert [one.split()[0] for one in unread] == list(answers[:2])
 
 
-READ = (r"A. 5", r"\text{(C)} 12", r"\frac{dM}{dt}=kM", r"\Pr[X=2] = \frac14", "March 14", "5 km/h", "101_2")
+READ = (
+    r"A. 5",
+    r"B) \frac{1}{2}",
+    r"\text{(C)} 12",
+    r"\frac{dM}{dt}=kM",
+    r"x \not\equiv 1 \pmod 3",
+    r"\Pr[X=2] = \frac14",
+    r"March 14",
+    r"5 km/h",
+    r"101_2",
+)
 
 
 def test_a_gold_that_another_text_matches_can_be_read(grader: Grader) -> None:
@@ -149,15 +174,19 @@ def test_one_problem_with_two_golds_is_wrong_and_with_the_same_one_a_remark(grad
     assert found.repeated == ["one  half1/2, one  half0.5 : the same problem with the answer 1/2"]
 
 
-SAID = r"3 of 5 golds cannot be read.* r3 \(None is no answer\).* r0, r1: the same problem with the answers 2, 3 "
-BAD = ("2", "3", r"\frac{", "None", "N/A")
+SAID = (
+    r"8 of 10 golds cannot be read, so that only the same text is right: r2 \(cannot read \\frac\{\}\); "
+    r"r3 \(None is no answer\); r4 \(N/A is no answer\); and 5 more\. "
+    r"1 problem with golds that differ: r0, r1: the same problem with the answers 2, 3 "
+)
+BAD = ("2", "3", r"\frac{", "None", "N/A", "?", "null", "-", "unknown", "x^^2")
 
 
 @pytest.mark.parametrize("say", [check_machine, describe_run])
 def test_training_names_them_before_the_first_step(
     say: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = compose([f"data={write(tmp_path, *BAD, prompts='11234')}", f"store={tmp_path / 'runs'}"])
+    config = compose([f"data={write(tmp_path, *BAD, prompts='1123456789')}", f"store={tmp_path / 'runs'}"])
     with caplog.at_level(logging.WARNING):
         say(Run(config))
     said = capsys.readouterr().err.replace("\n", " ") + caplog.text
@@ -188,6 +217,8 @@ def test_verify_ends_with_1_where_golds_are_to_be_mended(tmp_path: Path, capsys:
     [
         ('{"gold": "1", "gold": "2", "prediction": "1"}', "the key 'gold' is there twice"),
         ('{"gold": null, "prediction": "1"}', "the gold is empty"),
+        ('{"gold": "NaN", "prediction": "1"}', "the gold is NaN"),
+        ('{"gold": Infinity, "prediction": "1"}', "the gold is Infinity"),
         ('{"gold": 12345678901234567890.5, "prediction": "1"}', "put it in quotes"),
     ],
 )

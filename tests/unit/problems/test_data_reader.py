@@ -98,14 +98,23 @@ def test_system_prompts_are_kept_by_choice(column, tmp_path):
 
 def test_rows_with_several_system_prompts_or_none(tmp_path):
     def read(*systems: tuple[str, ...], late: str = "") -> ReadData:
-        rows = []
-        for index, texts in enumerate(systems):
-            turns = [("system", text) for text in texts] + [("user", f"{index} + 1?")] + [("system", late)] * bool(late)
-            rows.append({"messages": [{"role": role, "content": text} for role, text in turns], "answer": "2"})
+        rows = [
+            {
+                "messages": [
+                    *({"role": "system", "content": text} for text in texts),
+                    *_chat(f"{index} + 1?")[1:],
+                    *([{"role": "system", "content": late}] if late else []),
+                ],
+                "answer": "2",
+            }
+            for index, texts in enumerate(systems)
+        ]
         return read_data(str(_write(tmp_path / "own.json", rows)), {"system": "messages"})
 
     mixed = read(("A",), (), ("A",))
     assert [one.system for one in mixed.problems] == ["A", "", "A"]
+    assert mixed.systems == "1 system prompt in 2 of 3 problems; benchmarks are asked without any"
+    assert read(("A",), ("B",)).systems.startswith("2 system prompts in 2 of 2 problems")
     assert read(("A",), ("A", "B")).dropped == {"with several system messages": 1}
     with pytest.raises(UserError, match="2 whose system message is not the first"):
         read((), (), late="A")
@@ -127,8 +136,10 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
     ]
     read = read_data(str(_write(tmp_path / "own.csv", rows)))
     assert read.dropped == {"without a problem": 1, "without an answer": 2, "whose solution marks no final answer": 1}
-    assert "dropped 4 rows: 1 without a problem, 2 without an answer" in read.lines()[0]
-    assert "1 problem more than once" in read.lines()
+    said = read.lines()
+    assert read.columns == (("question", "problem", ""), ("answer", "answer", ""))
+    assert "dropped 4 rows: 1 without a problem, 2 without an answer" in said[0]
+    assert "1 problem more than once" in said
     chats = [
         {"messages": _chat("1 + 1?", "\\boxed{2}") + _chat("2 + 2?", "\\boxed{4}")},
         {"messages": _chat("3?", "3")},
@@ -159,8 +170,12 @@ def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
     ("name", "content", "message"),
     [
         ("own.csv", None, "no such file"),
+        ("own.csv", "", "not read as .csv"),
+        ("own.json", "{]", "not read as .json"),
         ("own.parquet", "no parquet", "not read as .parquet"),
+        ("own.json", "[]", "no column holds a problem"),
         ("own.csv", "question,answer\n,\n", "no column holds|no problem in it"),
+        ("own.jsonl", '{"question": "1?", "answer": "1"}\n{broken\n', "line 2"),
     ],
 )
 def test_what_cannot_be_read_ends_in_a_sentence(name, content, message, tmp_path):
@@ -168,6 +183,12 @@ def test_what_cannot_be_read_ends_in_a_sentence(name, content, message, tmp_path
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
         read_data(str(tmp_path / name))
+
+
+def test_a_file_in_our_own_words_is_taken_whole_or_not_at_all(tmp_path):
+    rows = [{"id": "a", "problem": "1 + 1?", "answer": "2"}, {"id": "b", "problem": "2 + 2?"}]
+    with pytest.raises(UserError, match="line 2: no answer"):
+        read_data(str(_write(tmp_path / "own.jsonl", rows)))
 
 
 @pytest.mark.reasoning_gym

@@ -46,30 +46,38 @@ def _golds(read: ReadData) -> list[tuple[str, str]]:
 # a solution, and its gold, or the reason why it has none
 SOLUTIONS = {
     "a heading is no mark": ("We add.\n#### Conclusion\nSo it is \\boxed{5}.", "5"),
+    "a heading below a box": ("So it is \\boxed{5}.\n#### Done", "5"),
     "a heading alone": ("We add.\n#### Conclusion\nSo it is 5.", ValueError(UNMARKED)),
     "five signs": ("##### 5", ValueError(UNMARKED)),
     "a mark in the last line": ("2 + 3 = 5\n#### 5", "5"),
+    "a mark in one line": ("2 + 3 = 5 #### 5", "5"),
     "a box behind a mark": ("#### \\boxed{5}", "5"),
     "mark and box agree": ("It is \\boxed{1{,}400}.\n#### 1,400", "1{,}400"),
     "mark and box differ": (
         "\\boxed{5}\n#### 7",
         ValueError("whose solution marks two answers, in \\boxed{} and after ####"),
     ),
+    "a pair": ("#### (1,2)", "(1,2)"),
+    "a pair of long numbers": ("#### (1,200)", "(1,200)"),
     "a decimal comma": ("#### 3,5", "3,5"),
+    "a list": ("#### 1, 2, 3", "1, 2, 3"),
     "thousands": ("#### $1,234,567.50", "$1234567.50"),
     "thousands in a cell": ("1,400", "1,400"),
     "several boxes": ("First \\boxed{1}, then \\boxed{2}.", "2"),
     "a list of boxes": ("$x = \\boxed{1}$ or $x = \\boxed{2}$", "1, 2"),
     "an open box": ("So \\boxed{5", ValueError("with an unclosed box")),
     "reasoning before the answer": ("<think>Maybe \\boxed{3}?</think>It is \\boxed{4}.", "4"),
+    "reasoning that the prompt began": ("Maybe \\boxed{3}?</think>It is \\boxed{4}.", "4"),
     "reasoning that has no end": ("<think>Maybe \\boxed{3}?", ValueError("without an answer after its reasoning")),
     "reasoning of OpenThoughts": ("<|begin_of_thought|>\\boxed{3}<|end_of_thought|>\n\\boxed{4}", "4"),
     "reasoning and a bare answer": ("<think>3?</think>\n4", "4"),
     "tags": ("<think>3?</think><answer>4</answer>", "4"),
     "a worked solution": ("We add 2 and 2 and get 4 because 2+2=4.", ValueError(UNMARKED)),
     "a sentence": ("She has 5 apples left.", ValueError(UNMARKED)),
+    "a German one": ("Wir addieren und erhalten 4, weil 2+2=4.", ValueError(UNMARKED)),
     "a sentence that the grader reads": ("The answer is 5", "The answer is 5"),
     "words": ("12 apples and 3 oranges", "12 apples and 3 oranges"),
+    "a condition": ("all primes p such that p-1 is divisible by 4", "all primes p such that p-1 is divisible by 4"),
     "formulas": (
         r"\begin{cases} 1 & \text{if } x=2 \\ 3 \end{cases}",
         r"\begin{cases} 1 & \text{if } x=2 \\ 3 \end{cases}",
@@ -90,86 +98,190 @@ def test_the_gold_of_a_solution(name: str, tmp_path: Path) -> None:
 
 
 CHOICES = "Which is even?\n\nA. 1\nB. 4\nC. 3"
-FIRST = {"role": "assistant", "content": "Hi"}
 SQUARE = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]}
-SHARED = [{"from": "human", "value": "1?"}, {"from": "gpt", "value": "<think>2</think>\\boxed{1}"}]
-BOXED = _user("1?", ("assistant", "\\boxed{1}"))
-ONE = {  # rows of which each asks 1?, whose gold is 1
-    "SVAMP": {"Body": "", "Question": "1?", "Answer": "1"},
-    "OpenMathReasoning": {"problem": "1?", "expected_answer": "1"},
-    "MATH": {"problem": "1?", "level": "Level 1", "solution": "It is $\\boxed{1}$."},
-    "NuminaMath": {"source": "x", "problem": "1?", "solution": "\\boxed{1}", "messages": BOXED},
-    "OpenR1": {"problem": "1?", "solution": "Long.\n\n\\boxed{1}", "answer": "1", "generations": ["<think>2</think>"]},
-    "ShareGPT": {"conversations": SHARED},
-    "TRL": {"prompt": _user("1?"), "completion": [{"role": "assistant", "content": "1"}]},
-    "roles in capitals": {"messages": [{"role": "Developer", "content": "B"}, *_user("1?", ("ASSISTANT", "1"))]},
-    "tools": {"messages": _user("1?", ("assistant", None), ("tool", "7"), ("assistant", "\\boxed{1}"))},
-    "printed by Python": {"prompt": str(_user("1?")), "reward_model": "{'ground_truth': '1'}"},
-    "an answer in a list": {"question": "1?", "answer": '["1"]'},
-    "operands": {"question": "1?", "a": 3, "b": 4, "answer": 1},
-    "no image in a row": {"question": "1?", "answer": "1", "images": [], "image": "None"},
-    "no choices in a row": {"question": "1?", "choices": [], "answer": "1"},
-    "none for choices": {"question": "1?", "choices": None, "answer": "1"},
+# rows, and the problems with golds, or the reasons why there are none
+ROWS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]] | str]] = {
+    "Alpaca": (
+        [
+            {"instruction": "Solve for x.", "input": "x + 1 = 2", "output": "1"},
+            {"instruction": "1 + 1?", "input": "", "output": "2"},
+        ],
+        [("Solve for x.\n\nx + 1 = 2", "1"), ("1 + 1?", "2")],
+    ),
+    "SVAMP": (
+        [{"Body": "Tom has 3 pens.", "Question": "How many?", "Answer": "3"}],
+        [("Tom has 3 pens.\n\nHow many?", "3")],
+    ),
+    "OpenMathReasoning": ([{"problem": "1?", "expected_answer": "1"}], [("1?", "1")]),
+    "a blank in a name": ([{"question ": "1?", " answer": "1"}], [("1?", "1")]),
+    "MATH": ([{"problem": "1?", "level": "Level 1", "solution": "It is $\\boxed{1}$."}], [("1?", "1")]),
+    "NuminaMath": (
+        [
+            {
+                "source": "x",
+                "problem": "1?",
+                "solution": "\\boxed{1}",
+                "messages": _user("1?", ("assistant", "\\boxed{1}")),
+            }
+        ],
+        [("1?", "1")],
+    ),
+    "OpenR1": (
+        [{"problem": "1?", "solution": "Long.\n\n\\boxed{1}", "answer": "1", "generations": ["<think>2</think>"]}],
+        [("1?", "1")],
+    ),
+    "verl": (
+        [{"data_source": "x", "prompt": _user("1?"), "reward_model": {"style": "rule", "ground_truth": "1"}}],
+        [("1?", "1")],
+    ),
+    "ShareGPT": (
+        [{"conversations": [{"from": "human", "value": "1?"}, {"from": "gpt", "value": "<think>2</think>\\boxed{1}"}]}],
+        [("1?", "1")],
+    ),
+    "TRL": ([{"prompt": _user("1?"), "completion": [{"role": "assistant", "content": "1"}]}], [("1?", "1")]),
+    "roles in capitals": (
+        [{"messages": [{"role": "Developer", "content": "Be brief."}, *_user("1?", ("ASSISTANT", "1"))]}],
+        [("1?", "1")],
+    ),
+    "tools": (
+        [{"messages": _user("1?", ("assistant", None), ("tool", "7"), ("assistant", "\\boxed{1}"))}],
+        [("1?", "1")],
+    ),
+    "printed by Python": ([{"prompt": str(_user("1?")), "reward_model": "{'ground_truth': '1'}"}], [("1?", "1")]),
+    "an unknown role": (
+        [{"messages": _user("1?", ("narrator", "Then"), ("assistant", "1"))}],
+        "with a message by 'narrator', not by a user, an assistant, a system or a tool",
+    ),
+    "several questions": ([{"messages": _user("1?", ("assistant", "1"), ("user", "2?"))}], "with several questions"),
+    "an answer first": (
+        [{"messages": [{"role": "assistant", "content": "Hi"}, *_user("1?", ("assistant", "1"))]}],
+        "whose question follows an answer",
+    ),
+    "no answer": ([{"messages": _user("1?")}], "without an answer"),
+    "several answers": ([{"question": "1?", "answer": ["1", "2"]}], "with several answers"),
+    "an answer in a list": ([{"question": "1?", "answer": '["1"]'}], [("1?", "1")]),
+    "a list as the answer": ([{"question": "1?", "answer": "[1, 2]"}], [("1?", "[1, 2]")]),
+    "an answer of parts": (
+        [{"question": "1?", "answer": {"value": "1", "aliases": []}}],
+        "whose answer has keys and values: data.fields.answer=answer.KEY with one of value, aliases",
+    ),
+    "MMLU": (
+        [
+            {"question": "Which is even?", "subject": "maths", "choices": ["1", "4", "3"], "answer": 1},
+            {"question": "Which is odd?", "subject": "maths", "choices": ["5", "4"], "answer": 0},
+        ],
+        [(CHOICES, "B"), ("Which is odd?\n\nA. 5\nB. 4", "A")],
+    ),
+    "ARC": (
+        [
+            {
+                "question": "Which is even?",
+                "choices": {"text": ["1", "4", "3"], "label": list("ABC")},
+                "answerKey": "B",
+            },
+            {"question": "Which is odd?", "choices": {"text": ["5", "4"], "label": ["1", "2"]}, "answerKey": "1"},
+        ],
+        [(CHOICES, "B"), ("Which is odd?\n\nA. 5\nB. 4", "A")],
+    ),
+    "columns": (
+        [{"question": "Which is even?", "A": "1", "B": "4", "C": "3", "D": None, "answer": "(B)"}],
+        [(CHOICES, "B")],
+    ),
+    "numbered columns": (
+        [{"question": "Which is even?", "option1": "1", "option2": "4", "option3": "3", "answer": "2"}],
+        [(CHOICES, "B")],
+    ),
+    "AQuA": (
+        [{"question": "Which is even?", "options": ["A)1", "B)4", "C)3"], "rationale": "…", "correct": "B"}],
+        [(CHOICES, "B")],
+    ),
+    "MathQA": ([{"Problem": "Which is even?", "options": "a ) 1 , b ) 4 , c ) 3", "correct": "b"}], [(CHOICES, "B")]),
+    "MedQA": (
+        [{"question": "Which is even?", "options": {"A": "1", "B": "4", "C": "3"}, "answer": "4", "answer_idx": "B"}],
+        [(CHOICES, "B")],
+    ),
+    "text": (
+        [{"question": "Which is even?", "options": [{"id": 1, "text": "1"}, {"id": 2, "text": "4"}], "answer": "4"}],
+        [("Which is even?\n\nA. 1\nB. 4", "B")],
+    ),
+    "letter and text": (
+        [{"question": "Which is even?", "choices": ["1", "4", "3"], "answer": "B. 4"}],
+        [(CHOICES, "B")],
+    ),
+    "a choice in a solution": (
+        [{"question": "Which is even?", "choices": ["one", "four"], "answer": "We look.\n#### B"}],
+        [("Which is even?\n\nA. one\nB. four", "B")],
+    ),
+    "a sentence as a choice": (
+        [
+            {
+                "question": "Why?",
+                "choices": ["It rains because 2+2=4.", "It snows."],
+                "answer": "It rains because 2+2=4.",
+            }
+        ],
+        [("Why?\n\nA. It rains because 2+2=4.\nB. It snows.", "A")],
+    ),
+    "choices that the question lists": (
+        [{"question": CHOICES, "choices": ["1", "4", "3"], "answer": "B"}],
+        [(CHOICES, "B")],
+    ),
+    "no choices in a row": (
+        [{"question": "1 + 3?", "choices": [], "answer": "4"}, {"question": "2?", "choices": None, "answer": "2"}],
+        [("1 + 3?", "4"), ("2?", "2")],
+    ),
+    "none of the choices": (
+        [{"question": "Which is even?", "choices": ["one", "four"], "answer": "six"}],
+        "whose answer is none of its choices",
+    ),
+    "choices that are no list": (
+        [{"question": "Which is even?", "choices": "one or four", "answer": "A"}],
+        "whose choices are no list",
+    ),
+    "parts of messages": ([{"messages": [SQUARE, {"role": "assistant", "content": "4"}]}], PICTURE),
+    "a column of images": (
+        [{"question": "How many?", "answer": "4", "images": [{"bytes": PIXEL, "path": None}]}],
+        PICTURE,
+    ),
+    "a path of an image": ([{"question": "How many?", "answer": "4", "image_path": "a.png"}], PICTURE),
+    "no image in a row": (
+        [{"question": "How many?", "answer": "4", "images": [], "image": "None"}],
+        [("How many?", "4")],
+    ),
+    "a place for an image": ([{"question": "<image>\nHow many?", "answer": "4"}], PICTURE),
+    "LaTeX": ([{"question": "How many? \\includegraphics{a.png}", "answer": "4"}], PICTURE),
+    "operands": ([{"question": "3 + 4?", "a": 3, "b": 4, "answer": 7}], [("3 + 4?", "7")]),
+    "printed by NumPy": ([{"question": "Which?", "choices": "['1' '4']", "answer": "1"}], "with a single choice"),
+    "ARC as it was published": (
+        [{"id": "x", "question": {"stem": "Which?", "choices": []}, "answerKey": "A"}],
+        "whose problem has keys and values: data.fields.problem=COLUMN.KEY, as stem",
+    ),
+    "Markdown": ([{"question": "How many? ![](https://example.org/a.png)", "answer": "4"}], PICTURE),
+    "images as choices": (
+        [{"question": "How many?", "choices": [{"bytes": PIXEL}, {"bytes": PIXEL}], "answer": "A"}],
+        PICTURE,
+    ),
+    "one of three is lost in our own words": (
+        [{"id": "a", "problem": "1?", "answer": "1"}, {"id": "b", "problem": "![](a.png)", "answer": "2"}],
+        [("1?", "1")],
+    ),
 }
-EVEN = {  # what a row has beside the question which of three numbers is even
-    "ARC": {"choices": {"text": ["1", "4", "3"], "label": list("ABC")}, "answerKey": "B"},
-    "numbers as labels": {"choices": {"text": ["1", "4", "3"], "label": ["1", "2", "3"]}, "answerKey": "2"},
-    "columns": {"A": "1", "B": "4", "C": "3", "D": None, "answer": "(B)"},
-    "numbered columns": {"option1": "1", "option2": "4", "option3": "3", "answer": "2"},
-    "AQuA": {"options": ["A)1", "B)4", "C)3"], "rationale": "…", "correct": "B"},
-    "MathQA": {"options": "a ) 1 , b ) 4 , c ) 3", "correct": "b"},
-    "MedQA": {"options": {"A": "1", "B": "4", "C": "3"}, "answer": "4", "answer_idx": "B"},
-    "text": {"options": [{"id": 1, "text": "1"}, {"id": 2, "text": "4"}, {"id": 3, "text": "3"}], "answer": "4"},
-    "letter and text": {"choices": ["1", "4", "3"], "answer": "B. 4"},
-    "a choice in a solution": {"choices": ["1", "4", "3"], "answer": "We look.\n#### B"},
-    "choices that the question lists": {"question": CHOICES, "choices": ["1", "4", "3"], "answer": "B"},
-}
-PICTURES: dict[str, dict[str, Any]] = {  # rows, or what they have beside question and answer
-    "a column of images": {"images": [{"bytes": PIXEL, "path": None}]},
-    "a path of an image": {"image_path": "a.png"},
-    "a place for an image": {"question": "<image>\nHow many?"},
-    "LaTeX": {"question": "How many? \\includegraphics{a.png}"},
-    "Markdown": {"question": "How many? ![](https://example.org/a.png)"},
-    "images as choices": {"choices": [{"bytes": PIXEL}, {"bytes": PIXEL}], "answer": "A"},
-}
-NARRATED = _user("1?", ("narrator", "Then"), ("assistant", "1"))
-DROPPED: dict[str, dict[str, Any]] = {  # the reason, and a row
-    "with a message by 'narrator', not by a user, an assistant, a system or a tool": {"messages": NARRATED},
-    "with several questions": {"messages": _user("1?", ("assistant", "1"), ("user", "2?"))},
-    "whose question follows an answer": {"messages": [FIRST, *_user("1?", ("assistant", "1"))]},
-    "without an answer": {"messages": _user("1?")},
-    "with several answers": {"question": "1?", "answer": ["1", "2"]},
-    "whose answer has keys and values": {"question": "1?", "answer": {"value": "1", "aliases": []}},
-    "whose answer is none of its choices": {"question": "1?", "choices": ["one", "four"], "answer": "six"},
-    "whose choices are no list": {"question": "1?", "choices": "one or four", "answer": "A"},
-    "with a single choice": {"question": "1?", "choices": "['1' '4']", "answer": "1"},  # as NumPy prints
-    "whose problem has keys and values": {"question": {"stem": "Which?", "choices": []}, "answerKey": "A"},
-}
-READ = {name: (row, ("1?", "1")) for name, row in ONE.items()}
-READ |= {name: ({"question": "Which is even?"} | row, (CHOICES, "B")) for name, row in EVEN.items()}
-RAIN = {"question": "1?", "choices": ["It rains because 2+2=4.", "No."], "answer": "It rains because 2+2=4."}
-READ |= {
-    "Alpaca": ({"instruction": "Solve.", "input": "x + 1 = 2", "output": "1"}, ("Solve.\n\nx + 1 = 2", "1")),
-    "Alpaca without an input": ({"instruction": "1?", "input": "", "output": "1"}, ("1?", "1")),
-    "a list as the answer": ({"question": "1?", "answer": "[1, 2]"}, ("1?", "[1, 2]")),
-    "a sentence as a choice": (RAIN, ("1?\n\nA. It rains because 2+2=4.\nB. No.", "A")),
-}
-LEFT_OUT = [({"question": "How many?", "answer": "4"} | row, PICTURE) for row in PICTURES.values()]
-LEFT_OUT += [({"messages": [SQUARE, {"role": "assistant", "content": "4"}]}, PICTURE)]
-LEFT_OUT += [(row, reason) for reason, row in DROPPED.items()]
 
 
-@pytest.mark.parametrize("name", READ)
-def test_a_row_of_a_form(name: str, tmp_path: Path) -> None:
-    row, gold = READ[name]
-    read = _read(tmp_path, [row])
-    assert (_golds(read), read.dropped) == ([gold], {})
-
-
-@pytest.mark.parametrize(("row", "reason"), LEFT_OUT)
-def test_a_row_that_is_left_out(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=re.escape(f"no problem in it: 1 {reason}")):
-        _read(tmp_path, [row])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_a_form(name: str, suffix: str, tmp_path: Path) -> None:
+    rows, wanted = ROWS[name]
+    path = tmp_path / f"own{suffix}"
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(lines if suffix == ".jsonl" else json.dumps(rows))
+    if isinstance(wanted, str):
+        with pytest.raises(UserError, match=re.escape(f"no problem in it: 1 {wanted}")):
+            read_data(str(path))
+        return
+    read = read_data(str(path))
+    assert _golds(read) == wanted
+    assert sum(read.dropped.values()) == len(rows) - len(wanted)
 
 
 def test_bytes_in_parquet_are_a_picture(tmp_path: Path) -> None:
@@ -207,44 +319,85 @@ def test_a_column_that_is_named_is_taken_alone(tmp_path: Path) -> None:
     assert ("input", "not used", "") in read.columns
 
 
-def test_verify_reads_what_training_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_looked_for_is_said(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"no column holds an answer: none is called answer, final_answer, .*solution"
+    ) as no:
+        _read(tmp_path, [{"question": "1?", "result": "1"}])
+    assert "columns: question, result" in no.value.fix
+    with pytest.raises(UserError, match=r"no column holds a problem: none is called problem, question"):
+        _read(tmp_path, [{"riddle": "1?", "answer": "1"}])
+
+
+def test_verify_shows_what_became_of_each_column_and_trains_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     rows = [
-        {"context": "Tom has 3 pens.", "question": "How many?", "options": ["3", "4"], "answer": "3", "url": "x"},
-        {"context": "", "question": "2000?", "options": None, "answer": "So.\n#### 2,000", "url": "x"},
-        {"context": "", "question": "Why?", "options": None, "answer": "We guess because of it.", "url": "x"},
+        {
+            "context": "Tom has 3 pens.",
+            "question": "How many?",
+            "options": ["3", "4"],
+            "answer": "3",
+            "image": "",
+            "url": "x",
+        },
+        {"context": "", "question": "2000?", "options": None, "answer": "So.\n#### 2,000", "image": "", "url": "x"},
+        {
+            "context": "",
+            "question": "Why?",
+            "options": None,
+            "answer": "We guess because of it.",
+            "image": "",
+            "url": "x",
+        },
     ]
     name = str(tmp_path / "own.json")
     read = _read(tmp_path, rows)
     verify([name])
     said = capsys.readouterr().out
-    assert all(column in said for column in rows[0])
+    table = [[cell.strip() for cell in line.strip("│").split("│")] for line in said.splitlines() if line[:1] == "│"]
+    assert table == [
+        ["context", "problem, its beginning", "joined to the problem: 1 row"],
+        ["question", "problem", ""],
+        ["options", "choices, below the problem", "listed below the problem: 1 row"],
+        [
+            "answer",
+            "answer",
+            "its text, written as its letter: 1 row; after ####: 1 row; thousands separators left out: 1 row",
+        ],
+        ["image", "not read: a row with a picture or a sound is dropped", ""],
+        ["url", "not used", ""],
+    ]
     assert f"dropped 1 row: 1 {UNMARKED}\n  golds that are only a part of their cell: 2 of 2\n" in said
     assert tuple(load_training_problems(name)) == read.problems
     assert f"dropped 1 row: 1 {UNMARKED}" in check_golds(compose([f"data={name}"]))
     before = training_fingerprint(name)
-    _read(tmp_path, [rows[0] | {"context": "Tom has 4 pens."}, *rows[1:]])
+    rows[0]["context"] = "Tom has 4 pens."
+    _read(tmp_path, rows)
     assert training_fingerprint(name) != before
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("<think>3?</think>4", "1 gold guessed: own-0 ("),
-        ("<answer>4</answer>", "1 gold guessed: own-0 ("),
-        ("\\boxed{1} and \\boxed{4}", "1 gold guessed: own-0 ("),
-        ("We add 2 and 2 because 2+2=4.", "is a worked solution, not an answer"),
-    ],
-)
+@pytest.mark.parametrize("answer", ["<think>3?</think>4", "<answer>4</answer>", "\\boxed{1} and \\boxed{4}"])
 def test_verify_ends_with_1_where_a_gold_is_a_guess(
-    answer: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "own.jsonl"  # with an id and our own words, a solution is taken as it is
-    row = {"problem": "1?", "answer": answer} | ({"id": "a"} if "solution" in said else {})
-    path.write_text(json.dumps(row) + "\n")
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps([{"question": "1?", "answer": answer}]))
     with pytest.raises(UserError, match="golds to mend in") as wrong:
         verify([str(path)])
     assert wrong.value.exit_code == 1
-    assert said in capsys.readouterr().out
+    assert "1 gold guessed: own-0 (" in capsys.readouterr().out
+
+
+def test_a_worked_solution_as_a_gold_in_our_own_words_is_to_be_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"id": "a", "problem": "1?", "answer": "We add 2 and 2 because 2+2=4."}) + "\n")
+    with pytest.raises(UserError, match="golds to mend in"):
+        verify([str(path)])
+    assert "a (We add 2 and 2 because 2+2=4. is a worked solution, not an answer)" in capsys.readouterr().out
 
 
 def test_verify_takes_the_settings_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,10 +412,13 @@ def test_verify_takes_the_settings_of_training(tmp_path: Path, capsys: pytest.Ca
         verify([str(path), *fields])
     verify([f"data={path}", *fields, f"data.reward={reward}"])
     assert "golds are not tried: data.reward judges" in capsys.readouterr().out
-    with pytest.raises(UserError, match="unknown field 'problm'"):
-        verify([str(path), "data.fields.problm=Frage"])
-    with pytest.raises(UserError, match="settings are for data of yours"):
-        verify(["math500", "data.prompt=raw"])
+    for words, message in {
+        (str(path), "data.fields.problm=Frage"): "unknown field 'problm'",
+        (str(path), "data.promt=raw"): "unknown configuration key 'data.promt'",
+        ("math500", "data.prompt=raw"): "settings are for data of yours",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            verify(list(words))
 
 
 @pytest.mark.parametrize(
@@ -270,6 +426,7 @@ def test_verify_takes_the_settings_of_training(tmp_path: Path, capsys: pytest.Ca
     [
         (GSM.format("How many?"), "####"),
         ("1 + 1? Put the answer between <answer> and </answer>.", "<answer>"),
+        ("1 + 1? The last line must be Answer: $Answer.", "Answer: $Answer"),
         ("1 + 1? Put it into \\boxed{}.", ""),
         ("#### Task\n1 + 1?", ""),
     ],

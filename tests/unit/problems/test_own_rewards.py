@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common import trust
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import NamedReward, RunConfig
@@ -34,9 +35,29 @@ def first(problem, response):
 def drawn(problem, response):
     return random.random()
 
+def nan(problem, response):
+    return float("nan")
+
+def two(problem, response):
+    print("to nobody")
+    return 2
+
+def word(problem, response):
+    return "right"
+
+def raises(problem, response):
+    raise ValueError("not " + response)
+
+def ends(problem, response):
+    import os
+    os._exit(0)
+
 def loops(problem, response):
     while True:
         pass
+
+def allocates(problem, response):
+    return len([0] * 10**10)
 """
 
 
@@ -72,21 +93,20 @@ def test_a_reward_depends_on_no_other_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "said"),
+    ("function", "line", "said"),
     [
-        ('return float("nan")', ":1", "returned NaN"),
-        ("return 2", ":1", "returned 2, which is outside [0, 1]"),
-        ('return "right"', ":1", "returned str, not a number or a bool"),
-        ('raise ValueError("not " + response)', ":2", "ValueError: not abc"),
-        ("__import__('os')._exit(0)", "", "broken ended its process"),
-        ("return len([0] * 10**10)", "", "broken out of memory"),
+        ("nan", 19, "returned NaN"),
+        ("two", 22, "returned 2, which is outside [0, 1]"),
+        ("word", 26, "returned str, not a number or a bool"),
+        ("raises", 30, "ValueError: not abc"),
+        ("ends", 0, "ends ended its process"),
+        ("allocates", 0, "allocates out of memory"),
     ],
 )
-def test_a_call_that_fails_counts_as_nothing_and_is_named(tmp_path: Path, body: str, line: str, said: str) -> None:
-    text = f"def broken(problem, response):\n    {body}\n{FILE}"
-    one, other = scored(rewards(tmp_path, "broken", "length", text=text), "abc", "abc")
+def test_a_call_that_fails_counts_as_nothing_and_is_named(tmp_path: Path, function: str, line: int, said: str) -> None:
+    one, other = scored(rewards(tmp_path, function, "length"), "abc", "abc")
     assert one.rewards == other.rewards == (0.0, 0.3)
-    assert one.failure == f"{tmp_path / 'own.py'}{line}: {said}"
+    assert one.failure == f"{tmp_path / 'own.py'}{f':{line}' if line else ''}: {said}"
 
 
 @pytest.mark.disaster
@@ -106,6 +126,8 @@ def test_a_call_that_never_ends_is_ended(tmp_path: Path) -> None:
         ("def reward(problem): return 1", "reward(problem) does not take a problem and a response"),
         ("def other(problem, response): return 1", "no function 'reward'; there are: other"),
         ("def reward(problem, response) return 1", "not valid Python"),
+        ("x = 1\nimport not_there", "own.py:2"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_file_that_cannot_be_called_is_refused_before(tmp_path: Path, text: str, said: str) -> None:
@@ -120,6 +142,9 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
         check_rewards(rewards(tmp_path, "lenght", "length", "wrod"), OPTIONS)
     assert "no function 'lenght'" in str(refused.value)
     assert "no function 'wrod'" in str(refused.value)
+    with pytest.raises(UserError) as missing:
+        compose([f"data.reward={{a: {tmp_path / 'a.py'}, b: {tmp_path / 'b.py'}, c: {{weight: 1}}}}"])
+    assert all(name in str(missing.value) for name in ("a.py cannot be read", "b.py cannot be read", "c names no file"))
 
 
 CONTEXT = """
@@ -145,16 +170,31 @@ async def judged(problem, responses):
     await asyncio.sleep(0)
     return [{"reward": 0.5, "usd": 0.25 * len(text), "seen": len(responses)} for text in responses]
 
+def short(problem, responses):
+    return [1]
+
+def number(problem, responses):
+    return 1
+
+def named(problem, response):
+    return {"score": 1}
+
+def cost(problem, response):
+    return {"reward": 1, "usd": float("nan")}
+
+def figure(problem, response):
+    return {"reward": 1, "mean": 1}
+
 def ids(completions, completion_ids):
     return [1.0 for _ in completions]
 """
 ROW = replace(SUM, columns={"tests": "bb", "hint": None})
 
 
-def in_context(folder: Path, function: str, *texts: str, text: str = CONTEXT) -> list[Scored]:
-    named = rewards(folder, function, text=text)
+def in_context(folder: Path, function: str, *texts: str) -> list[Scored]:
+    named = rewards(folder, function, text=CONTEXT)
     with Grader(OPTIONS) as grader, OwnRewards(named, grader, tuple(ROW.columns)) as own:
-        assert own.of_groups == (text == CONTEXT or "responses" in text)
+        assert own.of_groups == (function not in ("named", "cost", "figure"))
         return own.score([(ROW, texts), (ROW, texts[:1])])
 
 
@@ -176,19 +216,19 @@ def test_a_reward_may_take_the_group_and_columns_of_the_data(
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("function", "said"),
     [
-        ("(problem, responses): return [1]", "returned 1 values for 2 responses"),
-        ("(problem, responses): return 1", "returned int, not a list of numbers"),
-        ("(problem, response): return {'score': 1}", "returned a mapping without the key reward"),
-        ("(problem, response): return {'reward': 1, 'usd': float('nan')}", "returned nan as usd, which is no finite"),
-        ("(problem, response): return {'reward': 1, 'mean': 1}", "returned 'mean' as a name, which no metric can have"),
+        ("short", "returned 1 values for 2 responses"),
+        ("number", "returned int, not a list of numbers"),
+        ("named", "returned a mapping without the key reward"),
+        ("cost", "returned nan as usd, which is no finite number"),
+        ("figure", "returned 'mean' as a name, which no metric can have"),
     ],
 )
-def test_what_a_group_is_given_must_fit_it(tmp_path: Path, broken: str, said: str) -> None:
-    first, *_ = in_context(tmp_path, "broken", "a", "bb", text=f"def broken{broken}\n")
-    assert first.rewards == (0.0,)
-    assert said in first.failure
+def test_what_a_group_is_given_must_fit_it(tmp_path: Path, function: str, said: str) -> None:
+    scored = in_context(tmp_path, function, "a", "bb")
+    assert scored[0].rewards == (0.0,)
+    assert said in scored[0].failure
 
 
 def test_of_responses_that_are_awaited_together_one_may_fail(tmp_path: Path) -> None:
@@ -234,7 +274,6 @@ def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_pa
         (["data.reward=null"], "no reward is given these columns"),
         (["data.reward={a: FILE, b: grader}"], "no answers that the grader could compare with"),
         (["data.held_out=1"], "validation compares with answers"),
-        (["data=laptop"], "only problems of your own have columns"),
     ],
 )
 def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
@@ -248,12 +287,16 @@ def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
     assert "data.columns=[COLUMN]" in refused.value.fix
 
 
+def test_generated_problems_have_no_columns() -> None:
+    with pytest.raises(UserError, match="only problems of your own have columns"):
+        check_settings(Run(compose(["data.columns=[tests]"])))
+
+
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
-    named = rewards(tmp_path, "raises", text="def raises(problem, response):\n    raise ValueError(response)\n")
     refusal = pytest.raises(UserError, match="fails on all of 2 responses: ValueError")
-    with Grader(OPTIONS) as grader, OwnRewards(named, grader) as own, refusal as refused:
+    with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own, refusal as refused:
         try_out(own, [SUM])
-    assert refused.value.where == f"{tmp_path / 'own.py'}:2"
+    assert refused.value.where == f"{tmp_path / 'own.py'}:30"
 
 
 def test_failures_end_a_step_where_they_are_more_than_half() -> None:
@@ -290,3 +333,36 @@ def test_a_file_by_its_name_is_the_callers_own(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "rewards" / "mine.py").write_text(text)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     assert foreign_rewards(compose(["data.reward=mine"]).data) == foreign_rewards(strange) == []
+
+
+def test_a_study_of_a_stranger_that_names_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tepo.studies.plan import make_plan
+    from tepo.studies.study import load_study
+
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "strange.py").write_text("def reward(problem, response): return 1\n")
+    word = f"data.reward={tmp_path / 'strange.py'}"
+    (tmp_path / "experiments" / "theirs.yaml").write_text(
+        f"title: theirs\nrows: [{{label: A, objective: gspo, overrides: ['{word}']}}]\n"
+        "scales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    )
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    (unit,) = make_plan(load_study("theirs"), "laptop", store=tmp_path / "runs")
+    with trust.caller(), pytest.raises(UserError, match="--trust executes it"):
+        unit.as_typed()
+    with trust.caller():
+        trust.say([word])
+        assert word in unit.as_typed()
+
+
+def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("Say {problem}\nnow.\n")
+    file, text = compose([f"data.prompt={tmp_path / 'ask.txt'}"]), compose(["data.prompt=Say {problem}\nnow."])
+    assert file.data.prompt == text.data.prompt == "Say {problem}\nnow."
+    assert run_id(file) == run_id(text) != run_id(compose())
+    with pytest.raises(UserError, match=r"unknown prompt 'boxd'.*cannot be read") as unknown:
+        compose(["data.prompt=boxd"])
+    assert "did you mean 'boxed'" in unknown.value.fix
+    (tmp_path / "ask.txt").write_text("Say it")
+    with pytest.raises(UserError, match=r"has no \{problem\}"):
+        compose([f"data.prompt={tmp_path / 'ask.txt'}"])

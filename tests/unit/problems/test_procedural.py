@@ -115,6 +115,7 @@ def test_every_equation_of_a_clean_chain_holds(name):
     [
         ("add2", (47, 85), {"7+5=12,4+8+1=13,", "7+5=12,", "4+8+1=13,", ""}),
         ("mul2", (47, 6), {"7*6=42,4*6=24+4=28,", "7*6=42,4*6+4=28,", "7*6=42,", "4*6=24+4=28,", "4*6+4=28,", ""}),
+        ("ds4", (4839,), {"4+8=12+3=15+9=24,", "4+8+3=15+9=24,", "4+8=12+3+9=24,", "4+8+3+9=24,"}),
         ("sort3", (417,), {"4,14,147,", "14,147,", "4,147,", "4,14,", "4,", "14,", "147,", ""}),
     ],
 )
@@ -139,6 +140,13 @@ def test_a_chain_in_other_words_is_right_in_each_of_its_steps(name, seed):
     for step in steps:
         said = re.sub("|".join(sorted(map(re.escape, _SAID), key=len, reverse=True)), lambda m: _SAID[m[0]], step)
         assert eval(said), step
+
+
+def test_wordings_of_one_problem_differ_in_words_and_in_numbers():
+    (example,) = generate_examples({"words2": 1}, 1, 3, "train")
+    texts = {example.wording(Random(seed)) for seed in range(200)}
+    assert len(texts) > 100
+    assert len({tuple(re.findall(r"\d+", text)) for text in texts}) >= 3
 
 
 def test_a_slip_is_carried_on_with():
@@ -232,6 +240,7 @@ def test_a_split_without_any_prompt_says_so(monkeypatch):
     [
         ({"ad3": 1}, "train", "did you mean 'add3'"),
         ({"add3": -1}, "train", "not negative"),
+        ({"add3": 0}, "train", "no task has"),
         ({"add3": 1}, "tset", "did you mean 'test'"),
     ],
 )

@@ -13,9 +13,10 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_prompts, render_prompt
+from tepo.problems.prompts.control_tokens import listed, marked
 from tepo.sampling.sampler import Response, response_texts
 from tepo.training.rollout.prompt_stream import training_problems
-from tests.unit.problems.chats import CHATML, FAMILIES, INST, PARTS, byte_tokenizer, word_tokenizer
+from tests.unit.problems.chats import CHATML, FAMILIES, INST, PARTS, SHIPPED, byte_tokenizer, word_tokenizer
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 SWITCH = PLAIN + (
@@ -42,6 +43,8 @@ def tokenizer(template: str | None = None) -> Any:
         (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "base"}, f"Question:\n{REQUEST}\n\nAnswer:\n"),
         (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "raw"}, REQUEST),
         (None, "1+1", {"prompt": "Solve {problem} now.", "wrap": "raw"}, "Solve 1+1 now."),
+        (None, "1+1", {"prompt": "Solve {problem} now."}, "Question:\nSolve 1+1 now.\n\nAnswer:\n"),
+        (PLAIN, "1+1", {"prompt": "Solve {problem} now."}, "<user>Solve 1+1 now.<assistant>"),
         ({"default": PLAIN, "tools": "{{ no }}"}, "1+1?", {"prompt": "boxed"}, f"<user>{REQUEST}<assistant>"),
         ("{{ strftime_now('%d %b %Y') }}" + PLAIN, "1", {"prompt": "{problem}"}, "26 Jul 2024<user>1<assistant>"),
         (
@@ -130,6 +133,7 @@ LOST, NO_TURN = "leaves out or changes the system prompt of 1 problem (p0)", "ne
         (USERS_ALONE, {}, LOST),
         (PLAIN.replace("{{ m.content }}", "{{ m.content | replace('rief', '') }}"), {}, LOST),
         (PLAIN, {"wrap": "base"}, NO_TURN),
+        (PLAIN, {"prompt": "raw"}, NO_TURN),
         (None, {}, NO_TURN),
     ],
 )
@@ -216,6 +220,14 @@ def test_the_grader_sees_the_first_turn_alone(family: str) -> None:
     assert response_texts([cut], made) == [text]  # nothing is taken from one that was cut off
 
 
+def test_each_shipped_model_that_is_asked_by_its_template_has_a_family_here() -> None:
+    asked_plainly = {"laptop", "own"}
+    wrapped = {name for name in options("model") if name not in asked_plainly}
+    wrapped = {name for name in wrapped if compose([f"model={name}", "data=gsm8k"]).model.wrap == "auto"}
+    assert wrapped == set(SHIPPED)
+    assert set(SHIPPED.values()) <= set(FAMILIES)
+
+
 def test_a_token_behind_the_next_question_ends_no_turn() -> None:
     turn = "{{ m.role }}: {{ m.content }}{% if m.role == 'user' %}<|go|>{% endif %}\n"
     text = f"{{% for m in messages %}}{turn}{{% endfor %}}{{% if add_generation_prompt %}}assistant:{{% endif %}}"
@@ -228,10 +240,13 @@ GENERATES = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 @pytest.mark.parametrize(
     ("changes", "form", "message"),
     [
+        ({"appended": "</s>", "eos_token": "</s>"}, {}, "appends </s> to a prompt"),
         ({"appended": "</s>", "eos_token": "</s>"}, {"prompt": "raw"}, "appends </s> to a prompt"),
+        ({"appended": "[SEP]", "bos": "[CLS]", "eos_token": "</s>"}, {"prompt": "raw"}, r"appends \[SEP\]"),
         ({"bos": "<|t|>", "appended": "<|t|>", "eos_token": "<|t|>"}, {"prompt": "raw"}, r"appends <\|t\|>"),
         ({"template": CHATML.replace(GENERATES, "")}, {}, "ignores add_generation_prompt: .* begin with '<|im_start|>"),
         ({"template": CHATML.replace(GENERATES, "{{ eos_token }}\n")}, {}, r"ends with <\|endoftext\|>"),
+        ({"template": CHATML.replace(GENERATES, GENERATES + "<|im_end|>")}, {}, r"ends with <\|im_end\|>"),
         ({"template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"}, {}, "'assistant:'"),
         ({"eos_token": "</s>"}, {"prompt": "Say {problem}</s>", "wrap": "raw"}, "ends with </s>"),
     ],
@@ -239,6 +254,12 @@ GENERATES = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 def test_a_prompt_that_is_closed_at_its_end_is_refused(changes: dict, form: dict, message: str) -> None:
     given = {"special": ("<|im_start|>", "<|im_end|>"), "eos_token": "<|endoftext|>", **changes}
     assert re.search(message, refused(byte_tokenizer(**given), "1+1?", **form))
+
+
+def test_a_text_that_begins_with_its_end_token_is_open() -> None:
+    """As GPT-2's: one token between texts."""
+    made = byte_tokenizer(bos="<|t|>", eos_token="<|t|>")
+    assert ask(made, "1+1?", prompt="raw").tokens[0][0] == made.eos_token_id
 
 
 def turns(content: str) -> str:
@@ -249,9 +270,11 @@ def turns(content: str) -> str:
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
+        (None, "1 + 2 Y", "has no Y, which"),
         (None, "求和", "has no 和, 求, which the prompts use"),
         (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),
         (normalizers.Replace("1 2", "2"), "1 2 + 3", r"changes 1 problem \(p0\)"),  # each of its letters is there
+        (normalizers.Replace("2", "1"), "2 + 3", "has no 2"),
     ],
 )
 def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
@@ -273,6 +296,7 @@ def test_case_accents_and_spaces_are_the_tokenizers_affair() -> None:
     ("statement", "token"),
     [
         ("1+1?<|im_end|>\n<|im_start|>assistant\n\\boxed{2}", "<|im_end|>, <|im_start|>"),
+        ("1+1?<|im_end|>", "<|im_end|>"),
         ("<|endoftext|>1+1?", "<|endoftext|>"),
         ("1 <  stripped  > 2 <|strip|> 3", "<|strip|>"),
         ("a <|whole|> word", "<|whole|>"),
@@ -338,14 +362,20 @@ LOOP = (
     [
         ("{{ raise_exception('not \x1b[31mtoday\u202e') }}", r"template fails: not \\x1b\[31mtoday\\u202e$"),
         (CHATML.replace("'system'", "'user'") + "{{ raise_exception('no') }}", "fails: no"),
+        ("line\n{% for %}", "fails: line 2: Expected"),
+        ("{{ messages[0].nothing.more }}", "fails: .* has no attribute 'nothing'"),
         ({"tools": CHATML, "rag": CHATML}, r"has several versions \(tools, rag\), and none is called default"),
+        (7, "is no text: 7"),
         ("{{ 'a' * 12000000000 }}", "takes more than 1,024 MiB of memory"),
         ("{{ 'a' * 5000000 }}", "writes 5,000,000 characters around a message"),
         ("{{ messages.append(1) }}", "fails: access to attribute 'append'"),
+        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails: maximum recursion depth"),
         (PARTS.replace("part.text", "part.text[:5]"), "leaves it out or changes it"),
+        (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
         (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
         (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
         (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
+        (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
     ],
 )
 def test_a_template_that_fails_or_loses_the_statement_is_one_sentence(template: Any, message: str) -> None:
@@ -359,3 +389,15 @@ def test_a_template_without_an_end_is_ended(on: str) -> None:
     """Also where only one statement brings it about."""
     made = byte_tokenizer(CHATML + f"{{% if {on} %}}{LOOP}{{% endif %}}", eos_token="</s>")
     assert "takes more than 2 CPU seconds" in refused(made, "1+1?", "9+9?")
+
+
+def test_control_tokens_are_marked() -> None:
+    made = FAMILIES["headers"]()[0]
+    asked = ask(made, "1+1?", prompt="{problem}")
+    shown = marked(asked.tokens[0], made, asked.controls)
+    head = "«<|start_header_id|>»{}«<|end_header_id|>»\n\n"
+    assert shown == f"«<|begin|>»{head.format('user')}1+1?«<|eot_id|>»{head.format('assistant')}"
+    rows = listed(asked.tokens[0], made, asked.controls)
+    assert len(rows) == len(asked.tokens[0])
+    assert rows[0].split() == [str(made.bos_token_id), "«<|begin|>»"]
+    assert rows[-1].split() == [str(asked.tokens[0][-1]), r"'\n'"]

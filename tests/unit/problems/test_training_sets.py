@@ -121,6 +121,14 @@ def test_a_set_made_of_others_has_their_problems_in_order(sets: Path) -> None:
         load_training_problems("both")
 
 
+def test_a_set_needs_one_source(sets: Path) -> None:
+    declare(sets, "none", asked("one", 1), "drawn: true")
+    declare(sets, "two", asked("one", 1), "dataset: {path: x}\nof: [one]")
+    for name in ("none", "two"):
+        with pytest.raises(UserError, match="exactly one of `dataset` and `of`"):
+            load_training_problems(name)
+
+
 def test_what_is_drawn_depends_on_no_order_white_space_or_other_problem() -> None:
     problems = asked("one", 60)
     drawn = draw(problems, 10, set())

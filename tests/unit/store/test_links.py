@@ -14,14 +14,20 @@ from tepo.store.live_runs import live_runs
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo_cli.main import main
-from tests.support.runs import write
 from tests.unit.store.test_store_check import WORDS, finished_run
 
 SAID = "a symbolic link is in the way"
 PLACES = [
-    *("eval", "eval/add3", "eval/add3/samples.parquet", "checkpoints", "checkpoints/step_000002/model.safetensors"),
-    *("config.json", "manifest.json", "metrics.jsonl", "tokens/step_000002.json", "exchange", ".train.lock", "wandb"),
-    *("checkpoints/.step_000001", ".config.json.0123abcd", "unknown"),
+    *("eval", "eval/add3", "eval/add3/parts", "eval/add3/samples.parquet", "eval/other", "eval/.servers"),
+    *(
+        "checkpoints",
+        "checkpoints/step_000002",
+        "checkpoints/step_000002/model.safetensors",
+        "checkpoints/.step_000001",
+    ),
+    *("config.json", "manifest.json", "metrics.jsonl", "validation.json", "cost.json", "provenance.json", "log.txt"),
+    *("tokens", "tokens/step_000002.json", "figures", "exchange", "ranks", ".train.lock", ".measure.lock", "wandb"),
+    *(".config.json.0123abcd", "unknown"),
 ]
 
 
@@ -42,7 +48,8 @@ def precious(tmp_path: Path) -> Path:
         "step_000001/model.safetensors",
         "samples.parquet",
     ):
-        write(folder / name, "precious")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("precious")
     return folder
 
 
@@ -60,11 +67,30 @@ def test_a_run_with_a_link_is_not_opened(place: str, own: Path, precious: Path, 
     kept = tree(precious)
     put_link(folder / place, precious)
     before = tree(folder)
-    for ask in (RunFolder.manifest, RunFolder.lock, RunFolder.measured, RunFolder.costs, lambda run: run.sessions(())):
+    for ask in (
+        RunFolder.manifest,
+        RunFolder.config,
+        RunFolder.lock,
+        RunFolder.busy,
+        RunFolder.measured,
+        RunFolder.token_dumps,
+        RunFolder.costs,
+        RunFolder.newest,
+        lambda run: run.has("add3"),
+        lambda run: run.sessions(()),
+    ):
         with pytest.raises(UserError, match=SAID) as caught:
             ask(RunFolder(folder))
         assert (caught.value.where, caught.value.exit_code) == (str(folder / place), 2)
     assert (tree(folder), tree(precious)) == (before, kept)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "loop", "../../precious/samples.parquet", "manifest.json"])
+def test_wherever_it_leads(target: str, own: Path, precious: Path, tmp_path: Path) -> None:
+    unit = finished_run(tmp_path / "store")
+    (unit.folder / "loop").symlink_to(target)
+    with pytest.raises(UserError, match=SAID):
+        RunFolder(unit.folder).finished()
 
 
 def test_a_pipe_is_not_waited_for(own: Path, tmp_path: Path) -> None:
@@ -111,7 +137,7 @@ def of_store(words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return ended.value.code
 
 
-@pytest.mark.parametrize("place", ["eval/add3", "."])
+@pytest.mark.parametrize("place", ["eval/add3", "checkpoints", "."])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_refuses_it(
     name: str,
@@ -149,11 +175,17 @@ def test_lists_mark_it_and_go_on(
     RunFolder(precious.with_name("elsewhere")).mark("finished")
     before = tree(tmp_path)
     assert of_store(["list", "--all"], store, monkeypatch) == 0
-    assert capsys.readouterr().out.count(f"unreadable: {SAID}") == 2
+    shown = capsys.readouterr().out
+    assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
+    assert shown.count(f"unreadable: {SAID}") == 2
     assert of_store(["list", "--watch"], store, monkeypatch) == 0
-    assert "1 ended in the last 10 min, 2 not opened" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{store}: 0 running, 1 ended in the last 10 min, 2 not opened" in shown
+    assert shown.count(SAID) == 2
     assert of_store(["doctor", "--no-selftest"], store, monkeypatch) == 1
-    assert capsys.readouterr().out.count(f"DAMAGED: {SAID}") == 2
+    shown = capsys.readouterr().out
+    assert shown.count(f"DAMAGED: {SAID}") == 2
+    assert "3 runs, 2 damaged; 1 without weights" in " ".join(shown.split())
     assert live_runs(store)[0].id == unit.id
     assert costs(store) == []
     assert tree(tmp_path) == before

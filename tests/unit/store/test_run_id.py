@@ -13,13 +13,15 @@ from tepo.store.run_id import run_id
 from tepo.training import run_keeper
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.support.runs import interrupted, small, write
+from tests.support.runs import interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 
 
-def write_rows(path: Path, rows: list[dict]) -> Path:
-    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+def write(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def id_on(path: Path, *more: str) -> str:
@@ -27,28 +29,32 @@ def id_on(path: Path, *more: str) -> str:
 
 
 def test_the_same_problems_elsewhere_are_the_same_run(tmp_path: Path) -> None:
-    first, second = write_rows(tmp_path / "a.jsonl", ROWS), tmp_path / "else where" / "b.jsonl"
-    others = [json.dumps({"note": 1, **dict(reversed(row.items()))}) for row in ROWS]
-    write(second, "\n" + "\n\n".join(others))  # other bytes, the same problems
+    first, second = write(tmp_path / "a.jsonl", ROWS), tmp_path / "else where" / "b.jsonl"
+    second.parent.mkdir()
+    second.write_text(
+        "\n" + "".join(json.dumps({"note": 1, **dict(reversed(row.items()))}) + "\n\n" for row in ROWS)
+    )  # other bytes, the same problems
     assert id_on(first) == id_on(second) == id_on(first, "data.name=mine", "model.name=mine")
     os.utime(first, (0, 0))
     assert id_on(first) == id_on(second)
 
 
-@pytest.mark.parametrize("change", ["answer", "white space", "order", "fewer"])
+@pytest.mark.parametrize("change", ["answer", "statement", "white space", "order", "fewer"])
 def test_a_file_that_was_rewritten_is_another_run(tmp_path: Path, change: str) -> None:
-    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    path = write(tmp_path / "a.jsonl", ROWS)
     before = id_on(path)
     other = [dict(row) for row in ROWS]
     if change == "answer":
         other[3]["answer"] = "99"  # as long as the one before
+    elif change == "statement":
+        other[3]["problem"] = "13+14="
     elif change == "white space":
         other[3]["problem"] += " "
     else:
         other = other[::-1] if change == "order" else other[:-1]
-    write_rows(path, other)
+    write(path, other)
     assert id_on(path) != before
-    write_rows(path, ROWS)
+    write(path, ROWS)
     assert id_on(path) == before
 
 
@@ -61,7 +67,17 @@ def test_a_declared_set_has_its_pinned_hash_and_nothing_is_downloaded(monkeypatc
         id_on(Path("dapo_mth"))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "chat_template.jinja", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "config.json",
+        "chat_template.jinja",
+        "model.safetensors",
+    ],
+)
 def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: str) -> None:
     for folder in ("one", "other"):
         shutil.copytree(PACKAGE / "assets/laptop", tmp_path / folder)
@@ -79,13 +95,29 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     "words",
     [
+        ["train.collapse_window=0"],
+        ["train.keep_best=false"],
+        ["sampler.memory_fraction=0.3"],
         ["objective.J=min(clip(w, 1 - low, high + 1)*A, A*w) - M*beta*kl"],  # another spelling
-        ["data.tasks.bin4=0", "model.lora_rank=0", "model.lora_alpha=32"],
-        ["train.collapse_window=0", "train.keep_best=false", "train.checkpoint_every=7", "train.staleness=0"],
-        ["engine.optimizer=adamw", "engine.offload=true", "engine.micro_batch_tokens=99", "engine.kernels=[layers]"],
-        ["model.gradient_checkpointing=true", "train.adam_beta2=0.999", "data.benchmarks=[add3]", "grader.workers=3"],
-        ["store=elsewhere", "sampler.memory_fraction=0.3", "sampler.max_rows=3", "sampler.tensor_parallel=4"],
-        ["sampler.margin=3", "tracking.to=[wandb,trackio]", "tracking.offline=true", "tracking.name=mine"],
+        ["data.tasks.bin4=0"],
+        ["model.lora_rank=0", "model.lora_alpha=32"],
+        ["engine.optimizer=adamw"],
+        ["engine.offload=true"],
+        [
+            "engine.micro_batch_tokens=99",
+            "sampler.max_rows=3",
+            "model.gradient_checkpointing=true",
+            "engine.kernels=[layers]",
+        ],
+        [
+            "store=elsewhere",
+            "grader.workers=3",
+            "sampler.margin=3",
+            "sampler.tensor_parallel=4",
+            "data.benchmarks=[add3]",
+        ],
+        ["tracking.to=[wandb,trackio]", "tracking.offline=true", "tracking.name=mine"],
+        ["train.checkpoint_every=7", "train.staleness=0", "train.adam_beta2=0.999"],
     ],
 )
 def test_what_changes_nothing_is_the_same_run(words: list[str]) -> None:
@@ -122,11 +154,11 @@ def test_ids_of_runs_in_stores_and_records_stay(words: tuple[str, ...], known: s
 def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    path = write(tmp_path / "a.jsonl", ROWS)
     config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
     open_state = run_keeper.open_state
     monkeypatch.setattr(
-        run_keeper, "open_state", lambda *given: (write_rows(path, ROWS[::-1]), open_state(*given))[1]
+        run_keeper, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
     )  # between the id and the reading
     with pytest.raises(RunFailed, match="changed while the run was starting"):
         train(Run(config))
@@ -136,13 +168,13 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
 
 
 def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    path = write(tmp_path / "a.jsonl", ROWS)
     words = ("data.kind=problems", f"data.problems={path}", "train.max_rounds=4")
     config = small(tmp_path / "runs", *words)
     old = interrupted(config)
-    write_rows(path, ROWS[::-1])
+    write(path, ROWS[::-1])
     assert train(Run(config)) != old.path
     assert (old.manifest()["status"], old.checkpoints()) == ("interrupted", [1])
-    write_rows(path, ROWS)  # the old file again: the old run goes on
+    write(path, ROWS)  # the old file again: the old run goes on
     assert train(Run(config)) == old.path
     assert len(old.metrics()) == 3

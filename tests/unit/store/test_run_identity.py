@@ -1,12 +1,12 @@
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
+from tepo import __version__
 from tepo.analysis.run_result import RunResult
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest
@@ -16,7 +16,6 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.checkpoints.saver import Saver
 from tests.support.results import finish
-from tests.support.runs import write
 from tests.unit.store.test_links import COMMANDS, of_store
 from tests.unit.store.test_store_check import WORDS
 
@@ -49,6 +48,7 @@ EDITS: dict[str, Callable[[dict], object]] = {
     "as hashed": lambda held: held["config"]["train"].update(learning_rate=1.0),
     "seed": lambda held: held.update(seed=7),
     "base": lambda held: held.update(base="0123456789ab"),
+    "problems": lambda held: held.update(problems=[["add3", 1.0]]),
     "no seed": lambda held: held.pop("seed"),
     "label": lambda held: held["full"]["model"].update(name="qwen"),
 }
@@ -75,16 +75,31 @@ def seed_1_as_seed_0_with_new_ids(unit: Unit, store: Path) -> None:
     with_new_digest(RunFolder(unit.folder), lambda held: held.update(id=unit.id))
 
 
+def another_learning_rate(unit: Unit, store: Path) -> None:
+    with_new_digest(RunFolder(unit.folder), EDITS["as hashed"])
+
+
+def another_recipe(unit: Unit, store: Path) -> None:
+    edit(unit.folder / "manifest.json", lambda held: held.update(recipe=2))
+
+
+def another_recipe_in_the_configuration(unit: Unit, store: Path) -> None:
+    edit(unit.folder / "config.json", lambda held: held.update(recipe=2))
+
+
 KINDS: dict[Callable[[Unit, Path], None], str] = {
     seed_1_as_seed_0: f"{OTHER}: it is that of run",
     seed_1_as_seed_0_with_new_ids: f"{OTHER}: edited, or damaged?",
+    another_learning_rate: f"{OTHER}: edited, or damaged?",
+    another_recipe: "the run was made by recipe 2, and this is recipe 3",
+    another_recipe_in_the_configuration: f"the run was trained by recipe 2, and tepo {__version__} here has recipe 3",
 }
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),  # to regrade, responses alone are read
     [
-        *((name, seed_1_as_seed_0) for name in ("train", "measure", "eval", "responses", "records write")),
+        *((name, seed_1_as_seed_0) for name in COMMANDS if "regrade" not in name),
         *(("table", kind) for kind in KINDS if kind is not seed_1_as_seed_0),
     ],
 )
@@ -103,6 +118,7 @@ def test_no_command_believes_it(
     code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)
     said = " ".join(capsys.readouterr().err.split())
     assert KINDS[kind] in said
+    assert ("does not fit the name" in said) == ("recipe" not in kind.__name__)  # not called forged
     assert code == (1 if name == "measure" else 2)
     assert {path: path.read_bytes() for path in before} == before
     with pytest.raises(UserError):
@@ -115,7 +131,11 @@ def test_a_list_marks_what_is_not_used(
     unit = run_of(tmp_path / "store")
     shutil.copytree(unit.folder, tmp_path / "store" / "0123456789ab")
     assert of_store(["list", "--all"], tmp_path / "store", monkeypatch) == 0
-    assert f"finished, and not used: {OTHER}: it is that of run {unit.id}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
+    assert (
+        f"0123456789ab grpo_dapo laptop laptop 0 finished, and not used: {OTHER}: it is that of run {unit.id}" in shown
+    )
 
 
 @pytest.mark.parametrize("weights", ["0123456789ab/step_000002", "{id}/step_000001", "base"])
@@ -134,14 +154,16 @@ def test_a_measurement_of_other_weights_is_not_the_runs(weights: str, own: Path,
         plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
 
 
-@pytest.mark.parametrize(("weights", "fits"), [("one", True), ("other", False)])
-def test_measurements_of_a_base_are_those_of_the_base_that_its_folder_is_called_after(
-    weights: str, fits: bool, tmp_path: Path
-) -> None:
-    run = RunFolder(tmp_path / f"base-{content_hash(weights)}")
-    file = run.evaluation("add3") / "result.json"
-    scores = {"avg@1": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
-    parts = {"benchmark": "add3", "problems": 1, "samples": 1, "accuracy": 1.0, "interval": None, "scores": scores}
-    write(file, json.dumps({**parts, "subsets": {}, "grader": "g", "task": {"policy": {"weights": "one"}}}))
-    with nullcontext() if fits else pytest.raises(UserError, match="add3 was measured with other weights: one"):
-        assert run.result("add3").grader == "g"
+def test_measurements_of_a_base_are_those_of_the_base_that_its_folder_is_called_after(tmp_path: Path) -> None:
+    name, other = (f"base-{content_hash(weights)}" for weights in ("one", "other"))
+    for folder, own_one in ((name, True), (other, False)):
+        file = tmp_path / folder / "eval" / "add3" / "result.json"
+        file.parent.mkdir(parents=True)
+        scores = {"avg@1": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
+        parts = {"benchmark": "add3", "problems": 1, "samples": 1, "accuracy": 1.0, "interval": None, "scores": scores}
+        file.write_text(json.dumps({**parts, "subsets": {}, "grader": "g", "task": {"policy": {"weights": "one"}}}))
+        if own_one:
+            assert RunFolder(tmp_path / folder).result("add3").grader == "g"
+        else:
+            with pytest.raises(UserError, match="add3 was measured with other weights: one"):
+                RunFolder(tmp_path / folder).result("add3")

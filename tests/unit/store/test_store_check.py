@@ -25,7 +25,6 @@ from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
 from tests.support.results import facts_of, finish, table_from_store
-from tests.support.runs import write
 from tests.unit.store.conftest import STUDY
 
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
@@ -67,13 +66,16 @@ DAMAGE: list[tuple[str, Damage, str]] = [
     (CONFIG, half, "not JSON"),
     (CONFIG, deep, "not JSON"),
     (CONFIG, hold("[]"), "another version of tepo (unknown)"),
+    (CONFIG, hold('{"recipe": 1, "full": {}}'), "another version of tepo"),
     (CONFIG, old, f"recipe 0, and tepo {__version__} here has"),
     (CONFIG, change(full=PARTS), "the run's configuration is damaged: parts are missing"),
+    (CONFIG, within(model="x"), "the run's configuration is damaged"),
     (CONFIG, within(train={"steps": "x"}), "the run's configuration is damaged"),
     (MANIFEST, half, "not JSON"),
     (MANIFEST, hold("[]"), "not JSON with keys"),
     (MANIFEST, deep, "nested more"),
     (MANIFEST, change(status=[]), "no status"),
+    (MANIFEST, change(ending={"kind": "collapse"}), "the ending is not"),
     (MANIFEST, change(ending={"kind": "boredom", "step": 1, "why": ""}), "the ending is not"),
     (METRICS, half, "1 of 2 steps"),
     (METRICS, hold("[1]\n{}\n"), "line 1 is not a JSON object"),
@@ -82,19 +84,22 @@ DAMAGE: list[tuple[str, Damage, str]] = [
         for value, message in {
             '"a word"': "line 2 is no row of metrics: 'critic/score/mean' is no number",
             "1" + "0" * 400: "'critic/score/mean' is no number",
+            "[0.5]": "'critic/score/mean' is no number",
             "0.5": "line 2 is no row of metrics: the step is missing",
             '"\\ud800"': "line 2 is not JSON of ours: half a character",
             "[" * 101 + "]" * 101: "line 2 is not JSON of ours: nested more than 100 deep",
         }.items()
     ),
-    *(
-        (VERDICTS, change(**odd), "the result is damaged")
-        for odd in (
-            {"scores": {}},
-            *({"accuracy": value} for value in ("high", 10**400, 99.0, float("nan"))),
-            *({"interval": [0.5, float("nan")]}, {"timeouts": 9}, {"grader": None}, {"task": None}),
-        )
-    ),
+    (VERDICTS, change(scores={}), "the result is damaged"),
+    (VERDICTS, change(accuracy="high"), "the result is damaged"),
+    (VERDICTS, change(accuracy=10**400), "the result is damaged"),
+    *((VERDICTS, change(accuracy=odd), "the result is damaged") for odd in (99.0, -0.1, float("nan"), float("inf"))),
+    (VERDICTS, change(interval=[0.5, float("nan")]), "the result is damaged"),
+    (VERDICTS, change(timeouts=9), "the result is damaged"),
+    (VERDICTS, change(grader=None), "the result is damaged"),
+    (VERDICTS, change(task=None), "the result is damaged"),
+    (VERDICTS, change(benchmark=["add3"]), "the result is damaged"),
+    (VERDICTS, hold("[]"), "not a result of this version"),
     (VERDICTS, old, "not a result of this version"),
     (VERDICTS, deep, "nested more"),
     (f"eval/add3/{SAMPLES}", Path.unlink, "are missing"),
@@ -125,12 +130,17 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100)})])
     planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
     assert record_study(tmp_path / "mine", planned).recorded == 1
+    doctor(tmp_path / "store", selftest=False)
+    assert "1 run, 0 damaged; 1 whole\n" in capsys.readouterr().out
     weights = unit.in_store.checkpoint(2) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     with pytest.raises(typer.Exit) as ended:
         doctor(tmp_path / "store", selftest=False)
+    said = capsys.readouterr().out
     assert ended.value.exit_code == 1
-    assert "model.safetensors is not as it was written" in capsys.readouterr().out
+    assert f"run {unit.id}" in said
+    assert "DAMAGED: the run says it is finished, but model.safetensors is not as it was written" in said
+    assert "1 run, 1 damaged\n" in said
     planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
     shutil.rmtree(tmp_path / "mine")
     with pytest.raises(UserError, match="not as it was written"):
@@ -164,13 +174,17 @@ def test_doctor_names_what_is_damaged_and_goes_on(
 def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "runs")
     study = load_study("mine")
+    assert not any("budget" in note for note in table_from_store(study, [unit]).notes)
     path = unit.folder / "eval" / "add3" / SAMPLES
     change(timeouts=0)(unit.folder / VERDICTS)
     pd.read_parquet(path).assign(reason=["", "timeout", "stalled", "timeout"]).to_parquet(path)
     with pytest.raises(UserError, match="not those behind the result"):
         table_from_store(study, [unit])
     change(timeouts=3)(unit.folder / VERDICTS)
-    assert table_from_store(study, [unit]).notes[-1].endswith("count as wrong: 3.")
+    assert (
+        table_from_store(study, [unit]).notes[-1]
+        == "Answers that ran out of the grader's budget and count as wrong: 3."
+    )
 
 
 def test_responses_that_are_no_text_are_named(own: Path, tmp_path: Path) -> None:
@@ -213,14 +227,24 @@ def test_runs_of_another_version_are_listed_and_kept(
     unit = finished_run(tmp_path / "store")
     old(unit.folder / MANIFEST)
     other = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
-    write(tmp_path / "store/half/config.json", '{"id": ')
+    (tmp_path / "store" / "half").mkdir()
+    (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
     shutil.copytree(other, tmp_path / "store" / "torn")
-    half(tmp_path / "store/torn/manifest.json")
+    (tmp_path / "store" / "torn" / "manifest.json").write_text('{"status": "fin')
+    shutil.copytree(other, tmp_path / "store" / "lost")
+    for name in ("config.json", "manifest.json"):
+        (tmp_path / "store" / "lost" / name).unlink()
+    (tmp_path / "store" / "lost" / "checkpoints").mkdir(exist_ok=True)
     listing(store=tmp_path / "store", every=True)
     shown = capsys.readouterr().out
     assert "finished, by another recipe" in shown
-    assert "half – – – – unreadable: config.json is missing" in shown
-    assert "torn – – – – unreadable: the manifest is damaged" in shown
+    reasons = {
+        "half": "config.json is missing, cut off or of another version",
+        "torn": "the manifest is damaged: not JSON",
+        "lost": "config.json is missing, cut off or of another version",
+    }
+    for name, reason in reasons.items():
+        assert f"{name} – – – – unreadable: {reason}" in shown
 
 
 def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:

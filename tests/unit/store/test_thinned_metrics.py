@@ -1,3 +1,5 @@
+import math
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -52,6 +54,15 @@ def test_what_is_drawn_is_there_at_as_many_steps_as_can_be_seen(steps: int) -> N
         for step, value in drawn.items():
             assert value == pytest.approx(rows[step - 1][panel.metric], rel=0.06)
     assert {name for row in back for name in row if "best@" in name} == {"critic/score/best@4", "critic/score/best@8"}
+
+
+def test_a_run_without_a_metric_lacks_it_and_one_step_may() -> None:
+    assert thinned([{"training/global_step": 1}]) == [{"training/global_step": 1}]
+    rows = metrics(3)
+    del rows[1]["actor/grad_norm"]
+    assert ["actor/grad_norm" in row for row in thinned(rows)] == [True, False, True]
+    rows[2]["actor/grad_norm"] = math.inf
+    assert thinned(rows)[2]["actor/grad_norm"] == math.inf
 
 
 NAMES = [*dict.fromkeys(name for row in metrics(5) for name in row), "start/val-core/x"][1:]

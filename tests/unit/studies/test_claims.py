@@ -13,6 +13,7 @@ from tepo.studies.planned_facts import measured_studies
 from tepo.studies.record_runs import folder_of, plan_by_folder, recorded_names
 from tepo.studies.study import load_study, study_names
 from tests.support.claims import BASES, text
+from tests.support.commands import tepo
 from tests.support.runs import write
 
 ONE = text(first="{at_least: 5}", later="{at_least: 5}")
@@ -33,10 +34,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("{at_least: 5}", "{at_least: 2, at_most: 3}", "a region is one of"),
         ("{at_least: 5}", "{between: [2, -2]}", "two rising ends"),
         ("{at_least: 5}", "{at_least: 5}\n    measure: steps_to", "`steps_to` and `threshold` belong together"),
+        ("{at_least: 5}", "{at_least: 5}\n    measure: steps_to\n    threshold: 40", "told by validations"),
         (", 107]", "]", "fewer than 8 seeds"),
+        (", 107]", ", 100]", "a seed is listed twice"),
         (", 107]", ", 107]\n    bases: {a: [train.warmup_steps=1]}", "fewer than 5 bases"),
         ("claims:\n", "batches: {2: fixed order}\nclaims:\n", "unknown batch '2'"),
         ("{at_least: 5}", "{at_least: 5}\n    measure: clipped", "`clipped` is of A alone"),
+        ("    b: {label: B, objective: grpo_dapo}\n", "", "`clipped` is of A alone"),
         ("    rule:", "    scale: lap\n    rule:", "unknown scale 'lap'"),
         ("objective: grpo_dapo", "objective: grpo_dap", "did you mean 'grpo_dapo'"),
         ("train.steps=2", "seed=2", "seed cannot be an override"),
@@ -57,15 +61,22 @@ def test_a_bad_draft_stops_what_wants_its_claims_alone(
 ) -> None:
     own.write_text(draft)
     store = tmp_path / "runs"
+    for name in ("99", "gtpoo", "own-claims-1"):
+        with pytest.raises(UserError, match="unknown study"):
+            plan_all([name], "laptop", store=store)
     assert [study.name for study, _ in plan_all(["active_clip"], "laptop", store=store)] == ["active_clip"]
+    assert len(plan_by_folder(["claims-1"], "laptop", store)["claims-1"]) > 1
     assert "claims-1" in recorded_names("laptop")
-    write(store / "run/config.json", "{}")
+    (store / "run").mkdir(parents=True)
+    (store / "run" / "config.json").write_text("{}")
     assert measured_studies("single_gpu", store) == []
     assert "claims are left out: " in capsys.readouterr().err
     for name in ("claims", *(["first"] if "sentense" in draft else [])):
         with pytest.raises(UserError) as caught:
             plan_all([name], "laptop", store=store)
         assert str(own) in caught.value.where
+    with pytest.raises(UserError, match=r"claims\.yaml"):
+        plan_by_folder(["own-claims-1"], "laptop", store)
 
 
 def test_claims_of_ones_own_stand_beside_those_that_ship(own: Path, tmp_path: Path) -> None:
@@ -75,10 +86,13 @@ def test_claims_of_ones_own_stand_beside_those_that_ship(own: Path, tmp_path: Pa
     assert (shipped[0].name, shipped[0].family, first.family) == ("active_clip", "claims-1", "own-claims-1")
     assert ([one.name for one in (first, later)], first.in_order) == (["first", "later"], True)
     assert {claim.family for claim in shipped if claim.in_order} == {"claims-6"}
+    assert not any(claim.file == own for claim in shipped)
     assert folder_of("own-claims-1") == tmp_path / "records" / "own-claims-1"
     assert folder_of("claims-1") == paths.shipped("experiments").parent / "records" / "claims-1"
-    ((name, plan),) = plan_by_folder(["own-claims-1"], "laptop", tmp_path / "runs").items()
-    assert (name, [study.name for study, _ in plan]) == ("own-claims-1", ["first", "later"])
+    plans = plan_by_folder(["own-claims-1"], "laptop", tmp_path / "runs")
+    assert {name: [study.name for study, _ in plan] for name, plan in plans.items()} == {
+        "own-claims-1": ["first", "later"]
+    }
 
 
 def test_without_a_file_of_ones_own_there_are_those_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +113,12 @@ def test_the_shipped_claims_use_seeds_and_problems_of_their_own() -> None:
     for claim in claims.claims:
         assert not used[claim.scale] & set(claim.seeds)
         assert claim.problems not in drawn
+
+
+def test_the_file_of_claims_is_no_study() -> None:
+    assert "claims" not in study_names()
+    with pytest.raises(UserError, match="unknown study 'claims'"):
+        load_study("claims")
 
 
 def test_a_claim_is_a_study_that_shares_runs_with_others(tmp_path: Path) -> None:
@@ -141,9 +161,18 @@ def test_a_claim_over_bases_is_run_from_each_of_them(tmp_path: Path) -> None:
 def test_new_problems_are_of_the_test_split_and_mostly_others() -> None:
     old, new = load_benchmark("add3"), load_benchmark("add3:problems9")
     prompts = {problem.prompt for problem in new.load_problems()}
+    assert len(prompts) == old.count
     assert {split_of(prompt) for prompt in prompts} == {"test"}
     assert len(prompts & {problem.prompt for problem in old.load_problems()}) < 0.05 * old.count
     assert new.fingerprint != old.fingerprint
-    for name in ("add3:problems", "add3:problems07", "aime24:problems9"):
+    assert new.name == "add3:problems9"
+    for name in ("add3:problems", "add3:problems07", "add3:2811", "aime24:problems9"):
         with pytest.raises(UserError, match="unknown variant"):
             load_benchmark(name)
+
+
+@pytest.mark.slow
+def test_the_command(own: Path, tmp_path: Path) -> None:
+    shown = tepo("table", "claims", "--store", tmp_path / "runs", "--records", "--format", "csv").stdout
+    assert "Your own claims,first,first,runs,Runs,,,,,0 of 16" in shown
+    assert "Claims,active_clip,active_clip,claim,Verdict,,,,,holds" in shown

@@ -1,8 +1,11 @@
+import json
 from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.store.facts import Facts
+from tepo.store.records import read_frames, write_frames
 from tepo.store.stored_tokens import Excerpt
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -92,3 +95,24 @@ def test_a_record_gives_back_what_the_store_had(own: Path, tmp_path: Path) -> No
     assert excerpts(tmp_path / "empty") == [fallen_run(tmp_path / "runs").in_store.excerpt()]
     (read,) = excerpts(tmp_path / "empty")
     assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda value: value.pop("after"),
+        lambda value: value["before"]["responses"][0]["tokens"].pop(),
+        lambda value: value.pop("ending"),
+    ],
+)
+def test_a_damaged_excerpt_is_named(own: Path, tmp_path: Path, spoil) -> None:
+    recorded(own, tmp_path / "runs")
+    frames = read_frames(own)
+    (row,) = frames.runs.index[frames.runs["excerpt"].notna()]
+    value = json.loads(frames.runs.at[row, "excerpt"])
+    spoil(value)
+    frames.runs.at[row, "excerpt"] = json.dumps(value)
+    write_frames(own, frames)
+    with pytest.raises(UserError, match=f"excerpt of run {frames.runs.at[row, 'run']}") as caught:
+        known(tmp_path / "empty")
+    assert caught.value.where == str(own / "runs.parquet")

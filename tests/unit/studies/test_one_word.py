@@ -118,9 +118,16 @@ def test_a_recorded_study_stands_below_what_was_trained(own: Path, capsys: pytes
     trained, title, recorded = capsys.readouterr().out.partition("On record, not run here. mine")
     assert title
     assert "1 seed: no verdict" in trained
+    assert "worse (p" in recorded
+    assert "11 of 11" not in trained + recorded
     assert "9 of 9 runs read from records" in " ".join(recorded.split())
-    ablate("mine", store=own / "runs", format="csv")
-    assert "On record" not in capsys.readouterr().out
+    for more in ({"format": "csv"}, {"override": ["train.learning_rate=2e-4"]}):  # to be read on; on record nowhere
+        if "override" in more:
+            for unit in plan_all(["mine"], None, store=own / "runs", overrides=more["override"])[0][1]:
+                if not unit.folder.is_dir():
+                    finish(unit, 0.5, **METRICS)
+        ablate("mine", store=own / "runs", **more)
+        assert "On record" not in capsys.readouterr().out
 
 
 # scales ---------------------------------------------------------------------------------------------------------------
@@ -138,6 +145,8 @@ def test_studies_of_several_scales_are_on_one_page_each_at_its_own(own: Path) ->
         call(["mine", "theirs"], store=own / "none", records=True, out=own / "page.html", results=own / "page.md")
         text = (own / "page.html").read_text()
         assert "laptop and mini scale" in text
+        assert "2 steps; checkpoint" in text
+        assert "3 steps; checkpoint" in text
         assert (own / "page.md").read_text().startswith("# Results at laptop and mini scale")
 
 
@@ -155,7 +164,19 @@ def test_the_untrained_base_is_no_finding_and_in_no_chart_of_differences(own: Pa
     shown = study_table(plan_all(["mine"], None, store=own)[0][0], units, facts)
     (base,) = [row for row in shown.blocks[0].rows if row.label == "as it was"]
     assert "worse" in base.cells[-1].text + base.cells[-2].text + str(base.cells), "the table has it, with its verdict"
+    assert headline(shown) == "gspo scores below plain, none above"[: len(headline(shown))]
     assert "as it was" not in headline(shown)
     (chart,) = comparison_charts(shown)
-    data = specification(chart.chart)["datasets"].values()
-    assert {row["method"] for rows in data for row in rows if "delta" in row} == {"gspo"}
+    made = specification(chart.chart)
+    assert {row["method"] for data in made["datasets"].values() for row in data if "delta" in row} == {"gspo"}
+    assert any(text.startswith("as it was: 4") and text.endswith(" points") for text in titles_of(made)), titles_of(
+        made
+    )
+
+
+def titles_of(made: object) -> list[str]:
+    """Every line of a title in a specification."""
+    found: list[str] = []
+    for key, value in made.items() if isinstance(made, dict) else enumerate(made) if isinstance(made, list) else ():
+        found += value if key == "title" and isinstance(value, list) else titles_of(value)
+    return found

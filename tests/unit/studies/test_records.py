@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,7 +24,7 @@ from tepo.store.samples_file import read_table, table_of, write_table
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
-from tepo.studies.record_runs import folder_of, record_study
+from tepo.studies.record_runs import folder_of, record_study, recorded_names
 from tests.support.results import facts_of, finish, table_from_store
 from tests.support.runs import write
 from tests.unit.common.test_files import elsewhere
@@ -97,10 +98,12 @@ def column(name: str, values: pa.Array | list | None = None, at: int = 0, value:
 # the seam: facts of a store, facts of its records ---------------------------------------------------------------------
 def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:
     assert recorded == own / "records" / "mine"
+    assert recorded_names("laptop")[0] == "mine"  # the user's own first, then those that ship
     ((study, stored),) = planned(tmp_path / "runs")
     theirs = facts_of(study, stored)
     units, ours = read(tmp_path / "empty")
     assert all(unit.done() and unit.recorded for unit in units)
+    assert not (tmp_path / "empty").exists()
     assert read_samples(units, ours).equals(read_samples(stored, theirs))  # to the bit, and so is what is made of them
     shown, expected = study_table(study, units, ours), study_table(study, stored, theirs)
     assert (shown.blocks, shown.comparisons) == (expected.blocks, expected.comparisons)
@@ -162,6 +165,7 @@ def test_a_sweep_shows_the_realised_kl_of_its_cells_from_records_too(own: Path, 
     ours = table_from_store(study, units).blocks
     assert study_table(study, *read(tmp_path / "empty")).blocks == ours
     found = {block.title: block for block in ours if block.title.startswith("Realised KL")}
+    assert not any(block.axis for block in found.values()), "figures and maps would take it for accuracy"
     assert list(found) == ["Realised KL by learning_rate, epochs=1", "Realised KL by learning_rate, epochs=2"]
     shown = [[[cell.text for cell in row.cells] for row in block.rows] for block in found.values()]
     assert shown == [[["0.0247", "0.0493"]] * 2, [["0.0493", "0.0993"], ["", ""]]]
@@ -171,8 +175,10 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     """From the store and from its record alike. `finish` writes a fingerprint that is of no revision. Generated
     problems are marked where revisions meet: records of one, and runs that are judged by another."""
 
-    def marked(store: str) -> list[str]:
-        return [note for note in study_table(study, *read(tmp_path / store)).notes if note.startswith("Judged by")]
+    def marked(store: str, *rows: int) -> list[str]:
+        units, facts = read(tmp_path / store)
+        some = [units[row] for row in rows] or units
+        return [note for note in study_table(study, some, facts).notes if note.startswith("Judged by")]
 
     def judge(name: str, revision: int, units: list[Unit]) -> None:
         for folder in (unit.in_store.evaluation(name) for unit in units):
@@ -188,15 +194,19 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     record_study(folder_of("mine"), [(study, units)])
     expected = f"Judged by revisions {REVISION - 1} and {REVISION} of the grader, which agree on generated problems."
     assert marked("runs") == marked("empty") == [expected]
+    assert marked("runs", 2, 3) == marked("empty", 2, 3) == []
     write(own / "evals/few.jsonl", '{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
-    write(
-        own / "evals/few.yaml",
-        "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}",
+    (own / "evals" / "few.yaml").write_text(
+        "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}"
     )
     (own / "experiments" / "mine.yaml").write_text(STUDY.replace("add3", "few"))
     ((study, units),) = finished(tmp_path / "more")
+    record_study(folder_of("mine"), [(study, units)])
+    (note,) = marked("empty")
+    assert note.startswith(f"Judged by another revision of the grader, today's is {REVISION}: few.")
+    assert marked("more") == [note]
     judge("few", REVISION - 1, units)
-    assert marked("more")[0].startswith(f"Judged by revision {REVISION - 1} of the grader, today's is {REVISION}: few.")
+    assert marked("more")[0].startswith(f"Judged by revision {REVISION - 1} of the grader, today's is")
 
 
 def test_an_ending_and_the_kind_of_machine_are_kept_and_its_name_is_not(own: Path, tmp_path: Path) -> None:
@@ -234,9 +244,10 @@ def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_pa
         shutil.copytree(unit.in_store.evaluation("add3"), unit.in_store.evaluation("max4"))
         result = replace(load_result(unit.in_store.evaluation("max4")), benchmark="max4", task={})
         save_result(unit.in_store.evaluation("max4"), result)
-    plan = plan_all(["mine", "wider"], "laptop", store=store)
-    facts = read_facts(plan)[1]  # from the store
-    assert all(facts.has(unit.id, name) for _, units in plan for unit in units for name in ("add3", "max4"))
+    for names in (["mine", "wider"], ["wider", "mine"]):  # from the store
+        plan = plan_all(names, "laptop", store=store)
+        facts = read_facts(plan)[1]
+        assert all(facts.has(unit.id, name) for _, units in plan for unit in units for name in ("add3", "max4"))
     record_study(folder_of("wider"), [part for part in plan if part[0].name == "wider"])
     for unit in plan[0][1]:
         shutil.rmtree(unit.in_store.evaluation("max4"))
@@ -262,7 +273,7 @@ def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: 
     assert sorted(facts.of(unit.id).stale for unit in units) == [False] * 4 + [True] * 2
 
 
-@pytest.mark.parametrize("what", ["recipe", "fingerprint", "wrap"])
+@pytest.mark.parametrize("what", ["recipe", "fingerprint", "grading", "content_hash", "wrap"])
 def test_records_of_another_recipe_or_benchmark_are_stale(recorded: Path, tmp_path: Path, what: str) -> None:
     first = pq.read_table(recorded / "runs.parquet")["run"][0].as_py()
     if what == "recipe":
@@ -331,8 +342,13 @@ def test_a_run_that_was_trained_again_elsewhere_does_not_change_what_is_on_recor
 
     assert record("again") == (0, 0, 6)
     assert not folder_of("before").exists()
+    again = plan_all(["before"], "laptop", store=tmp_path / "again")
+    assert record_study(tmp_path / "apart", again).recorded == 6, "a folder that no command reads changes nothing"
     change(recorded, "runs", column("recipe", at=0, value=2))
     assert record("again") == (1, 0, 5), "what is stale there is recorded here"
+    shutil.rmtree(folder_of("before"))
+    record_study(recorded, planned(tmp_path / "runs"))
+    assert record("runs") == (6, 0, 0)
     assert record_study(recorded, planned(tmp_path / "again")).recorded == 6, "a folder's own runs are taken anew"
 
 
@@ -347,10 +363,15 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    planned(tmp_path / "runs")[0][1][0].in_store.add_cost(Cost("laptop", "x", 2, 1, 99.0, 10.0, 1.0, 100, 9.0))
+    for unit in (units := planned(tmp_path / "runs")[0][1])[:1]:
+        unit.in_store.add_cost(Cost("laptop", "x", 2, 1, 99.0, 10.0, 1.0, 100, 9.0))
     with pytest.raises(UserError, match="the disk is full"):
         record_study(recorded, planned(tmp_path / "runs"))
     assert state(recorded) == before
+    assert list(recorded.parent.iterdir()) == [recorded]
+    monkeypatch.undo()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
+    assert record_study(recorded, planned(tmp_path / "runs")).recorded == len(units)
     assert list(recorded.parent.iterdir()) == [recorded]
 
 
@@ -366,6 +387,23 @@ def test_one_process_at_a_time_writes_a_folder(own: Path, tmp_path: Path) -> Non
     assert not folder.exists()
     assert record_study(folder, plan).recorded == 1
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_many_samples_none_at_all_and_any_letters(own: Path, tmp_path: Path) -> None:
+    """300 samples a problem, a run without benchmarks, and a label with what ends a line elsewhere."""
+    odd = "a\u2028b </script>"
+    (own / "experiments" / "mine.yaml").write_text(STUDY.replace("label: GSPO", f'label: "{odd}"'))
+    ((study, units),) = finished(tmp_path / "runs")
+    bare = [replace(unit, config=replace(unit.config, data=replace(unit.config.data, benchmarks=[]))) for unit in units]
+    assert record_study(tmp_path / "bare", [(study, bare)]).recorded == 6
+    frames = read_frames(tmp_path / "bare")
+    assert (len(frames.scores), len(frames.curves)) == (0, 12)
+    assert odd in set(frames.runs["label"])
+    record_study(tmp_path / "wide", [(study, units)])
+    wide = np.arange(360) % 301
+    change(tmp_path / "wide", "scores", column("right", pa.array(wide, pa.int16())))
+    change(tmp_path / "wide", "scores", column("samples", pa.array([300] * 360, pa.int16())))
+    assert list(read_frames(tmp_path / "wide").scores["right"]) == list(wide)
 
 
 # damage ---------------------------------------------------------------------------------------------------------------
@@ -395,9 +433,15 @@ def within(how: Callable[[pa.Table], pa.Table]) -> Spoil:
         ("runs", Path.unlink, "the file is missing"),
         ("curves", lambda path: path.write_bytes(path.read_bytes()[:-20]), "Parquet"),
         ("scores", flip, "CRC|checksum|[Cc]orrupt|damaged"),
+        (
+            "scores",
+            lambda path: shutil.copy(path.with_name("runs.parquet"), path),
+            "its columns are not run, benchmark",
+        ),
         ("runs", huge, "more than is read"),
         ("scores", within(column("right", at=9, value=5)), "right answers of more samples than there are"),
         ("scores", within(column("problem", at=9, value=None)), "a value is missing"),
+        ("curves", within(column("critic/score/mean", ["high"] * 12)), "hold other kinds of values"),
         *(
             ("runs", within(column(name, at=2, value=value)), f"{name} of run [0-9a-f]+: ")
             for name, value in {"made": "[" * 5000, "ending": '{"kind": "late"}', "excerpt": '{"again": null}'}.items()
@@ -438,3 +482,7 @@ def test_values_that_nobody_wrote_are_found_and_go_when_the_truth_is_written(rec
     assert {name: data for name, (data, _) in state(recorded).items()} == {
         name: data for name, (data, _) in truth.items()
     }
+    (recorded / CONTENT).write_bytes(b"\xff")
+    with pytest.raises(UserError, match="the records are damaged"):
+        check_content(recorded)
+    assert pc.sum(pq.read_table(recorded / "scores.parquet")["right"]).as_py() > 0

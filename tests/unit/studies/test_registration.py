@@ -82,6 +82,11 @@ def test_a_run_of_no_known_or_another_commit_is_no_evidence(file: Path) -> None:
     assert "differs from its commit" in check(file, CLAIMS, good, {"commit": after, "dirty": True})
     assert f"began at commit {before[:8]}" in check(file, CLAIMS, good, {"commit": before, "dirty": False})
     assert "no commit that is known" in check(file, CLAIMS, {"commit": None, "dirty": None})
+    said = check(file, CLAIMS)
+    assert said.startswith("a run of the claim first is of no commit that is known")
+    assert f"in: run abc, {file}" in said
+    assert "try: commit the claim, then run it" in said
+    assert "began at commit" in check(file, CLAIMS, {"commit": "0" * 40, "dirty": False})
     assert "no commit that is known" in check(file, OWN, {"started": "2025-01-01T12:00:00+00:00"})
     assert "began at commit" in check(file, OWN, {"started": "2026-01-01T13:00:00+00:00"})
 
@@ -100,6 +105,7 @@ def test_records_are_written_of_runs_that_began_after_the_claim(
     assert not folder_of(name).exists()
     commit(tmp_path, "2026-01-02T09:00:00+00:00")
     assert record_study(folder_of(name), plan).recorded == 16
+    assert folder_of(name) == tmp_path / "records" / "own-claims-1"
     claims, tables = read_claims(file, OWN), []
     for store, records in (("runs", False), ("empty", True)):
         ((_, plan),) = plan_by_folder([name], "laptop", tmp_path / store).items()
@@ -107,3 +113,5 @@ def test_records_are_written_of_runs_that_began_after_the_claim(
         tables.append(claims_table(judge_claims(claims, [part for _, part in plan], facts), ()))
     stored, recorded = tables
     assert recorded.blocks == stored.blocks
+    assert "holds" in [cell.text for cell in recorded.blocks[0].rows[0].cells]
+    assert "16 of 16 runs read from records, not from the store." in recorded.notes

@@ -41,6 +41,12 @@ def test_a_study_is_taken_at_a_scale_that_it_does_not_name(study: Path) -> None:
     assert [(coefficient, seed) for _, coefficient, seed in trained] == [(2, 3), (0.1, 3)]  # the row's own wins
 
 
+def test_what_a_scale_says_is_read_anew_when_it_changes(study: Path) -> None:
+    assert scale_studies("desk").like == "laptop"
+    declare(study, "like: paper")
+    assert scale_studies("desk").like == "paper"
+
+
 @pytest.mark.parametrize(
     ("studies", "message"),
     [

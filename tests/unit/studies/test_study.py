@@ -19,6 +19,8 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
         (f"title: x\n{SCALES}", "either `rows:` or `panels:`", 1),
         (ROW % ", overrides: [train.stepz=1]", "unknown configuration key 'train.stepz'", 3),
         (ROW % ", overrides: [seed=3]", "seed cannot be an override", 3),
+        (ROW % ", by_model: {lapto: [train.steps=1]}", "unknown model 'lapto'", 3),
+        (SCALE % "{models: [], seeds: [0]}", "models is a list", 5),
         (SCALE % "{models: [laptop], seeds: [0, 0]}", "listed twice", 5),
         ("title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n", "at least one scale", 4),
         (f"title: x\npanels: [panel_a, panel-b, panel_a]\n{SCALES}", "panel_a is listed twice", 2),
@@ -31,6 +33,12 @@ def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_
         parse_study(tmp_path / "mine.yaml")
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="UTF-8"):
+        parse_study(tmp_path / "mine.yaml")
 
 
 def test_a_wrong_value_names_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

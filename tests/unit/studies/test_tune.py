@@ -2,16 +2,20 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.charts import study_charts
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
+from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
+from tepo.reporting.tables.render import as_text
 from tepo.store.run_id import identity
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
-from tepo.studies.study import Study, parse_study
+from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import tuned_rows, undecided
+from tests.support.results import facts_of, finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
@@ -60,6 +64,7 @@ def test_every_row_is_drawn_the_same_settings_and_the_base_none(tmp_path: Path) 
     for unit in units[1:]:
         rate, epochs = (unit.row.setting.point[key] for key in ("learning_rate", "epochs"))
         assert (unit.config.train.learning_rate, unit.config.train.epochs) == (float(rate), int(epochs))
+        assert len(rate.replace("0.", "").partition("e")[0].lstrip("0").replace(".", "")) <= 3
         assert 3e-5 <= float(rate) <= 1e-3
 
 
@@ -83,6 +88,17 @@ def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
     assert study(tmp_path, ROWS % "" + text.replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop").settings != drawn
 
 
+def test_the_largest_gap_is_named_with_its_ends(tmp_path: Path) -> None:
+    (line,) = load_study("tuned").tune_at("laptop").gap_lines
+    assert "learning_rate from 8.12e-5 to 0.000296, a factor of 3.65, 48% of the range. More than a quarter" in line
+    (line,) = load_study("tuned_again").tune_at("laptop").gap_lines
+    assert "More than a quarter" not in line
+    one_draw = "tune: {draws: 1, seeds: [50], space: {train.grad_clip: {uniform: [1, 3]}}}\n"
+    (line,) = study(tmp_path, ROWS % "" + one_draw + SCALES % "").tune_at("laptop").gap_lines
+    assert ("the lower end" in line) != ("the upper end" in line)
+    assert "factor" not in line
+
+
 # the default and the shortlist ----------------------------------------------------------------------------------------
 SHORT = ", default: true, shortlist: {after: 1, keep: 2}"
 
@@ -101,12 +117,17 @@ def test_the_default_is_the_row_as_it_is_written(tmp_path: Path) -> None:
     assert [(unit.label, unit.seed, unit.tuning) for unit in first] == [
         ("a, default", seed, True) for seed in (50, 51, 52)
     ]
+    plain = study(tmp_path, ROWS % "" + SCALES % "")
+    assert (
+        first[0].overrides[:-1]
+        == next(unit for unit in planned(plain, tmp_path) if unit.row.label == "a").overrides[:-1]
+    )
     chosen_by(mine, units, {"a": [0.5, 0.5, 0.5] + [0.4] * 6, "b": [0.3] * 3 + [0.2, 0.3, 0.4] + [0.4] * 3})
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert (a.setting, b.chosen) == (DEFAULT, 2)
-    assert a.known == pytest.approx([0.4, 0.4])  # the default is no draw
+    assert (len(a.known), a.known) == (2, pytest.approx([0.4, 0.4]))  # the default is no draw
     reported = [unit for unit in planned(mine, tmp_path) if not unit.tuning and unit.row.label == "a"]
-    plain = study(tmp_path, ROWS % "" + SCALES % "")
+    assert [(unit.label, unit.seed) for unit in reported] == [("a", 0), ("a", 1)]
     assert {unit.folder for unit in reported} == {
         unit.folder for unit in planned(plain, tmp_path) if unit.row.label == "a"
     }
@@ -167,7 +188,9 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
     mine = tuned(tmp_path)
     units = planned(mine, tmp_path)
     shares = {"a": [0.1, 0.9, 0.5, 0.5, 0.9, 0.1], "b": [0.2, 0.2, 0.4, 0.1, 0.1, 0.7]}  # a: three equal means
-    chosen_by(mine, units, shares)
+    for label, values in shares.items():
+        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
+            validate(unit, share)
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert a.scores == pytest.approx({0: 0.5, 1: 0.5, 2: 0.5})
     assert (a.chosen, b.chosen) == (0, 2)
@@ -184,6 +207,17 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
     assert undecided([(mine, after)], None) == ([], [])
 
 
+def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
+    """Also not the best of those that are there: none is pruned."""
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    for unit in units[1:-1]:
+        validate(unit, 0.5)
+    none, (choice,) = undecided([(mine, units)], [7])
+    assert (none, choice.label, choice.seed) == ([], "b", 7)
+    assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
+
+
 def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
     unit = planned(tuned(tmp_path), tmp_path)[1]
     validate(unit, 0.5)
@@ -195,6 +229,42 @@ def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
 
 
 # the table ------------------------------------------------------------------------------------------------------------
+def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    text = as_text(table_from_store(mine, units), "markdown")
+    assert "Settings still to be tried, so none is chosen: a (0 of 6 runs done); b (0 of 6 runs done)." in text
+    for unit in units[1:]:
+        validate(unit, 0.3 if unit.row.label == "a" else float(unit.row.setting.point["learning_rate"]) * 500)
+    units = planned(mine, tmp_path)
+    for unit in (unit for unit in units if not unit.tuning and unit.row.objective):
+        finish(unit, 0.4 if unit.row.label == "a" else 0.8)
+    drawn = table_from_store(mine, units)
+    results, every = drawn.blocks
+    a, b = tuned_rows(units, mine.tune_at("laptop"))
+    assert [row.label for row in results.rows] == ["base", "a", "b"]
+    words = [row.cells[-2].text.partition(" (")[0] for row in results.rows]
+    assert words == ["", "baseline", "2 seeds: no verdict"]
+    shown = [
+        f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
+    ]
+    assert [row.cells[-1].text for row in results.rows] == ["", *shown]
+    ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
+    assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
+    assert len(drawn.comparisons) == 2
+
+
+def test_settings_without_a_range_are_in_the_table_and_have_no_chart(tmp_path: Path) -> None:
+    text = "tune: {draws: 2, seeds: [50], space: {train.epochs: [1, 2]}}\n"
+    mine = study(tmp_path, ROWS % "" + text + SCALES % "")
+    units = planned(mine, tmp_path)
+    validate(units[1], 0.3)
+    table = table_from_store(mine, units)
+    _, block = table.blocks
+    assert block.title == "Validation accuracy over the settings"
+    assert [cell.mean for row in block.rows for cell in row.cells if cell.mean is not None] == [30.0]
+    assert "so none is chosen: a (1 of 2 runs done); b (0 of 2 runs done)." in table.notes[-1]
+    assert not list(study_charts(mine, units, facts_of(mine, units), table))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------
@@ -204,12 +274,16 @@ def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
         ("tune: {draws: 2, seeds: [], space: {train.epochs: [1, 2]}}\n", "seeds are whole numbers", 7),
         ("tune: {draws: 2, seeds: [1], space: {train.epochs: [1, 2]}}\n", "seed 1 chooses the settings", 9),
         ("tune: {draws: 2, seeds: [50], space: {}}\n", "names nothing to tune", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.epoch: [1, 2]}}\n", "unknown configuration key 'train.epoch'", 7),
         ("tune:\n  draws: 2\n  seeds: [50]\n  space:\n    train.grad_clip: {log: [2, 1]}\n", "goes from 2 to 1", 11),
         ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [0, 1]}}}\n", "0 has no logarithm", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [1]}}}\n", "one kind and two numbers", 7),
         ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [a, b]}}}\n", "one kind and two numbers", 7),
+        ("tune: {draws: 2, seeds: [50], space: {seed: [1, 2]}}\n", "seed cannot be an override", 7),
         (EVEN % (4, ", shortlist: {after: 3, keep: 2}"), "tune.shortlist.after is 3 of 3 tuning seeds", 7),
         (EVEN % (4, ", shortlist: {after: 1, keep: 4}"), "tune.shortlist.keep is 4 of 4 draws", 7),
         (TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
+        (TUNE % 2 + "figures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 8),
     ],
 )  # fmt: skip
 def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
@@ -224,3 +298,18 @@ def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp
         plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
     with pytest.raises(UserError, match="seed 50 chooses the settings"):
         plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
+
+
+def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
+    ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
+    assert (len(units), len({unit.id for unit in units})) == (5 * (16 + 3), 5 * (16 + 3))
+    shortlists, choices = undecided([(mine, units)], None)
+    assert (len(shortlists), len(choices)) == (5 * 3 * 2, 5 * 8)
+    first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]
+    assert first == ["default", "learning_rate=0.000293, epochs=1", "learning_rate=7.64e-5, epochs=3"]
+    ((_, claimed),) = [
+        part for part in plan_all(["claims"], "laptop", store=tmp_path) if part[0].name == "half_the_steps"
+    ]
+    tepo = next(unit for unit in units if unit.label == "TEPO, default")
+    theirs = next(unit for unit in claimed if unit.row.objective == "tepo")
+    assert tepo.config.objective == theirs.config.objective

@@ -31,7 +31,10 @@ def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
     assert [unit.label for unit in units] == [f"{row}, {setting}" for setting in settings for row in "ab"]
     assert len({unit.id for unit in units}) == len(units)
     for unit in units:
-        assert unit.config.train.learning_rate == float(unit.row.setting.point["learning_rate"])
+        assert (
+            str(unit.config.train.learning_rate)
+            == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
+        )
         bounds = (unit.config.objective["constants"]["low"], unit.config.objective["constants"]["high"])
         assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
 
@@ -73,17 +76,29 @@ def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
     }
 
 
+def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
+    mine = study(tmp_path, ROWS % "" + "vary: {engine.kind: [torch], sampler.kind: [torch]}\n" + SCALES % "")
+    assert mine.rows_at("laptop")[0].name == "a, engine.kind=torch, sampler.kind=torch"
+
+
+TEPO = "{table: papers/tepo/table1.csv, method: tepo, model: Qwen2.5-7B}"
+
+
 @pytest.mark.parametrize(
     ("row", "text", "scale", "what", "line"),
     [
         ("", "vary: {train.learning_rat: [1e-4]}\n", "", "unknown configuration key 'train.learning_rat'", 6),
+        ("", "vary: {train.learning_rate: []}\n", "", "names no values", 6),
         ("", "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "", "which are the same", 9),
         ("", "vary: {seed: [0, 1]}\n", "", "seed cannot be an override", 6),
+        ("", "vary:\n  clip: {a: [train.stepz=1]}\n", "", "unknown configuration key 'train.stepz'", 7),
         ("", "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "", "train.steps and b both set", 8),
         ("", "vary: {train.epochs: [1]}\nfigures:\n  - {name: f, rows: [a]}\n", "", "beside `figures:`", 7),
         ("", "realised_kl: true\n", "", "of the cells of a sweep", 6),
-        (", laptop: [train.epochs=1]", EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4),
+        *((row, EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4) for row in (
+            ", overrides: [train.epochs=1]", ", laptop: [train.epochs=1]", ", by_model: {laptop: [train.epochs=1]}")),
         ("", EPOCHS, ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
+        (f", reference: {TEPO}", EPOCHS, "", "the paper printed no sweep", 4),
         ("", EPOCHS, ", vary: {train.steps: []}", "names no values", 8),
         ('}\n  - {label: "a, x=1", objective: gspo', X, "", "labelled alike", 7),
         ("", CLIP, ", drawn: clib", "unknown axis of `vary:` 'clib'", 12),

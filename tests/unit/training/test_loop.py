@@ -42,7 +42,10 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
     assert sorted(path.name for path in (folder / "tokens").iterdir()) == [
         f"step_00000{step}.json" for step in (1, 3, 4)
     ]
-    assert {"actor/pg_loss", "actor/pg_clipfrac", "actor/ppo_kl", "actor/entropy", "actor/kl_loss"} <= rows[0].keys()
+    wanted = {f"actor/{name}" for name in ("pg_loss", "pg_clipfrac", "ppo_kl", "grad_norm", "entropy", "kl_loss")}
+    wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "critic/score/mean", "response_length/mean"}
+    wanted |= {"training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}
+    assert wanted <= rows[0].keys()
     assert rows[0]["actor/updates"] == 4.0  # two mini-batches, two epochs
     names = load_file(final_model(folder) / "model.safetensors").keys()
     assert "model.embed_tokens.weight" in names  # of a tied model vLLM reads this name and not the other
@@ -61,13 +64,27 @@ def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_
     first, second = train(Run(small(tmp_path / "a"))), train(Run(small(tmp_path / "b")))
     assert_same_run(first, second)
     before = (first / "metrics.jsonl").stat().st_mtime_ns
-    assert train(Run(small(tmp_path / "a")), lambda step, row: pytest.fail("another step")) == first
+    steps: list[int] = []
+    assert train(Run(small(tmp_path / "a")), lambda step, row: steps.append(step)) == first
     assert (first / "metrics.jsonl").stat().st_mtime_ns == before
+    assert not steps
 
 
 def refilled(drawn: list[float]) -> bool:
     """Whether a step but the first drew more than the one before it, which is what it drew at first."""
     return any(after > max(before, 8) for before, after in itertools.pairwise(drawn))
+
+
+@pytest.mark.slow
+def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
+    words = ("train.steps=4", "train.max_rounds=8")
+    runs = {m: train(Run(small(tmp_path / str(m), *words, f"sampler.margin={m}"))) for m in (1.0, 1.2, 3.0)}
+    rows = RunFolder(runs[3.0]).metrics()
+    first, second, *_ = drawn = [row["rollout/prompts"] for row in rows]
+    assert refilled(drawn)
+    assert rows[1]["perf/left_over"] >= 3 * first - second
+    for margin in (1.2, 3.0):
+        assert_same_run(runs[margin], runs[1.0])
 
 
 @pytest.mark.parametrize(("every", "saved"), [(1, [1, 2]), (2, [2]), ("null", [])])

@@ -9,6 +9,7 @@ from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import shape_of
 from tepo.store.run_folder import final_model
+from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.preflight import check_settings, check_teacher
 from tepo.training.resources.memory import memory
@@ -42,15 +43,24 @@ def test_a_teacher_with_other_tokens_is_refused() -> None:
         check_teacher(model, policy.tokenizer)
 
 
+def test_a_teacher_is_part_of_the_id_by_its_content() -> None:
+    named = compose(["model.teacher=laptop", "objective=distillation"])
+    assert named.model.teacher == "package:laptop"
+    folders = ("package:laptop", "package:laptop_sparse")
+    ids = [run_id(compose([f"model.teacher={one}", "objective=distillation"])) for one in folders]
+    assert ids[0] == run_id(named) != ids[1]
+
+
 def test_the_plan_counts_a_teacher() -> None:
     config, other = compose(list(WORDS)), compose([])
     teacher = shape_of("package:laptop_sparse")
     assert memory(Run(config)).reference - memory(Run(other)).reference == 4 * teacher.parameters
 
 
-@pytest.mark.parametrize("more", [("train.samples_per_prompt=1",), ("train.staleness=1",)], ids=str)
+@pytest.mark.parametrize("more", [(), ("train.samples_per_prompt=1",), ("train.staleness=1",)], ids=str)
 def test_a_killed_run_ends_as_one_that_went_through(tmp_path: Path, more: tuple[str, ...]) -> None:
     config = small(tmp_path / "stopped", *WORDS, *more)
+    interrupted(config, 1)
     interrupted(config, 2)
     stopped, through = train(Run(config)), train(Run(small(tmp_path / "through", *WORDS, *more)))
     assert_same_run(stopped, through)

@@ -9,7 +9,7 @@ import pytest
 from tepo.reporting.charts import style
 from tepo.reporting.charts.curves import curve_frame, training_curves
 from tepo.reporting.charts.forest import differences
-from tepo.reporting.charts.style import Chart, digest, drawn, styled
+from tepo.reporting.charts.style import Chart, digest, drawn, fitted, rows_of, specification, styled
 from tests.unit.reporting.charts.drawing import HOSTILE, LABELS
 
 STARTS = (
@@ -87,3 +87,20 @@ def test_a_hash_keeps_the_order_of_rows_and_no_names_that_altair_makes() -> None
     chart.name, chart.layer[0].name = "one", "another"
     several.params[0].views = ["another"]
     assert (digest(chart), digest(several)) == (plain, lines)
+
+
+def test_rows_for_json_are_rounded_and_hold_null_for_what_is_no_number() -> None:
+    frame = pd.DataFrame({"a": [1.23456789, math.nan, math.inf], "b": [1, 2, 3], "c": ["x", None, "y"]})
+    rounded = [{"a": 1.23457, "b": 1, "c": "x"}, {"a": None, "b": 2, "c": None}, {"a": None, "b": 3, "c": "y"}]
+    assert rows_of(frame) == rounded
+    assert rows_of(frame[["a"]], digits=2)[0] == {"a": 1.2}
+    assert rows_of(frame[:0]) == []
+
+
+@pytest.mark.parametrize(("width", "columns", "each"), [(355, 1, 300), (760, 2, 325), (1000, 3, 278), (3000, 3, 945)])
+def test_panels_fit_a_width(width: int, columns: int, each: int) -> None:
+    made = {**specification(forest()), "concat": [{"width": 250}] * 5, "columns": 3, "usermeta": {}}
+    assert (fitted(made, width)["columns"], fitted(made, width)["concat"]) == (columns, [{"width": each}] * 5)
+    assert (made["columns"], fitted(made, None)["columns"]) == (3, 3)
+    alone = specification(forest())
+    assert fitted(alone, width)["width"] == width - alone["usermeta"]["beside"]

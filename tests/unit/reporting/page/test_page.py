@@ -2,15 +2,17 @@ import gzip
 import re
 from base64 import b64decode
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from tepo.formula.row import load_row
+from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun, run_rows
-from tepo.reporting.tables.table import Table
-from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
+from tepo.reporting.tables.table import VERDICT, Cell, Table, TableBlock
+from tests.unit.reporting.pages import LONG, NASTY, charts, page, unpacked
 
 HEAD = ("title", "made", "asked", "ran", "cost", "caveat", "repeat", "note", "source", "linked")
 HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "map", "outcome", "command", "tepo", "GRPO/DAPO")
@@ -100,6 +102,56 @@ def test_each_formula_stands_once_with_its_constants() -> None:
     assert (second["unlike"], second["shown"], len(second["settings"])) == ("TEPO", [], 1)
     assert "$" not in first["said"]
     assert first["departs"]
+
+
+def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
+    rows = [load_row(name) for name in ("grpo_dapo", "lite_ppo", "dr_grpo")]
+    lite, base, dr = methods([(row.name, None, row) for row in (rows[1], rows[0], rows[2])])
+    assert (base["unlike"], base["settings"], base["lines"]) == ("", [], []), "shown whole"
+    assert [made["unlike"] for made in (lite, dr)] == ["grpo_dapo"] * 2
+    assert [len(made["shown"]) for made in (lite, dr)] == [1, 2], "J with another average is another J"
+    assert base["shown"][0] not in (*lite["shown"], *dr["shown"])
+    for made in (lite, dr):
+        assert len(made["settings"]) == 1
+        assert made["settings"][0].endswith("<mo>&#x0003D;</mo><mn>0.2</mn></mrow></math>"), (
+            "as a sign of the equations"
+        )
+    by_label = methods([(row.name, None, row) for row in rows], "dr_grpo")
+    assert [made["unlike"] for made in by_label] == ["dr_grpo", "dr_grpo", ""], "the baseline of the page"
+
+
+def test_an_equation_with_cases_has_no_word_of_tex() -> None:
+    row = load_row("grpo_dapo").changed({"A": "where(R < 0.5, R/2, R)"})
+    (made,) = methods([("mine", None, row)])
+    assert any("else" in line for line in made["shown"])
+    assert not any("1ex" in line for line in made["shown"])
+
+
+def test_a_page_has_no_words_for_what_is_not_there(table: Table) -> None:
+    """Terms of the pictures that are there; of a single seed there is neither interval nor p."""
+    differences = charts()[0]
+    few = replace(table, blocks=(one_seed(table.blocks[0]),))
+    both, without = (PageContent(PageHead("t"), [PageStudy(each)], pictures=[differences]) for each in (table, few))
+    assert list(both.terms) == ["Points", "Line", "p"]
+    assert list(without.terms) == ["Points"]
+    assert not PageContent(PageHead("t"), [PageStudy(table)]).terms
+    empty = build_page(PageContent(PageHead("t"), [PageStudy(table)]))
+    assert "Vega" not in empty.partition("<script")[0]
+    assert 'id="method"' not in empty
+
+
+def one_seed(block: TableBlock) -> TableBlock:
+    """The rows as of one seed."""
+    kinds = [column.key for column in block.columns]
+    cells = {"delta": lambda cell: Cell(cell.mean), VERDICT: lambda cell: Cell(text="1 seed: no verdict")}
+    rows = (
+        replace(
+            row,
+            cells=tuple(cells.get(kind, lambda cell: cell)(cell) for kind, cell in zip(kinds, row.cells, strict=True)),
+        )
+        for row in block.rows
+    )
+    return replace(block, rows=tuple(rows))
 
 
 def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:

@@ -1,3 +1,5 @@
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,7 +10,9 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
+from tepo.common.errors import UserError
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Table, TableBlock, TableRow, p_text, verdict_in
 from tests.support.answers import BENCHMARKS, ROWS, samples
 from tests.unit.reporting.printed_tables import printed
@@ -27,6 +31,10 @@ def spec(rows: Sequence[RowSpec] = ROWS, **more: Any) -> TableSpec:
 SPEC = spec(baseline="GRPO/DAPO")
 
 
+def lines(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(as_text(table, "csv"))))
+
+
 def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     frame = frame[(frame["row"] != "c") | (frame["benchmark"] == "add3")]
@@ -38,6 +46,22 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
     assert any("still to be measured" in note and ROWS[2].label in note for note in table.notes)
     more = TableSpec(ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t")  # which no row was measured on
     assert cell(build_table(samples({"a": 0.3}), more), "a", "average").mean is None
+
+
+def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
+    frame = samples({"a": 0.3, "c": 0.7})
+    two = frame.groupby("benchmark")["problem"].transform(lambda names: names.isin(names.unique()[:2]))
+    table = build_table(frame[two], SPEC)
+    average = cell(table, "c", "average")
+    assert (average.low, average.high, average.n) == (None, None, len(frame[two & (frame["row"] == "c")]))
+    assert cell(table, "c", "verdict").text == "not comparable"
+    assert "Fewer than 10 problems give no interval and no verdict." in table.notes
+
+
+def test_nothing_measured_is_a_table_of_dashes() -> None:
+    table = build_table(samples({"z": 0.5}).iloc[:0], SPEC)
+    assert all(entry.mean is None for row in table.blocks[0].rows for entry in row.cells)
+    assert table.notes == ("nothing measured yet",)
 
 
 def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
@@ -64,11 +88,21 @@ def test_fewer_than_three_seeds_give_a_difference_without_verdict_interval_and_b
         delta = cell(table, "b", "delta")
         assert (delta.low, delta.high) == (None, None)
         assert delta.mean == pytest.approx(60, abs=10)
+        assert [(line["text"], line["low"]) for line in lines(table) if line["column"] == "verdict"][1:3] == [
+            (words, "")
+        ] * 2
+        assert "interval" not in next(note for note in table.notes if note.startswith("Δ Avg.")) or kept is not few
     table = build_table(frame[few], SPEC)
     assert {entry.rank for row in table.blocks[0].rows for entry in row.cells} == {0}
+    assert any(note.startswith("Fewer than 3 seeds: differences of these trained models") for note in table.notes)
+    assert not any(note.startswith(("Verdict: p", "Bold")) for note in table.notes)
     table = build_table(frame[(frame["row"] != "b") | few], SPEC)
     assert cell(table, "b", "verdict").text == words
+    assert verdict_in(cell(table, "c", "verdict").text) == "better"
+    assert verdict_in(words) == "no verdict"
     assert [cell(table, key, "average").rank for key in "abc"] == [0, 0, 0], "the best has too few seeds"
+    table = build_table(frame[(frame["row"] != "c") | few], SPEC)
+    assert [cell(table, key, "average").rank for key in "abc"] == [0, 1, 1], "c is not told apart from the best"
 
 
 def test_the_family_is_what_is_declared_whatever_was_measured() -> None:
@@ -93,6 +127,14 @@ def test_replicas_are_marked_and_their_range_is_the_floor() -> None:
     assert any("Holm's over the 3 comparisons that this study declares" in note for note in table.notes)
 
 
+def test_rows_that_agree_in_every_cell_are_marked() -> None:
+    frame = samples({"a": 0.3, "c": 0.7}, seeds=3)
+    frame = pd.concat([frame, frame[frame["row"] == "c"].assign(row="b")], ignore_index=True)
+    table = build_table(frame, spec())
+    assert [shown(table, key).endswith(SAME) for key in "abcd"] == [False, True, True, False]
+    assert f"{SAME} Equal in every cell: {ROWS[1].label} and {ROWS[2].label}." in table.notes
+
+
 def test_p_is_printed_on_its_side_of_the_level() -> None:
     printed = {p: p_text(p) for p in (0.21, 0.012, 0.0496, 0.04999, 0.0502, 0.0004, 0.9999, 1.0)}
     assert list(printed.values()) == [
@@ -107,6 +149,7 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
         frame.loc[frame["row"] == row, "right"] = np.tile((np.arange(1000) < right).astype(int), 6)
     table = build_table(frame, spec())
     assert [cell(table, key, "add3").rank for key in "abcd"] == [1, 1, 1, 0]
+    assert any(note.startswith("Bold: the best of a column, and what cannot be told apart") for note in table.notes)
     few = build_table(frame[frame["problem"].str.endswith(("-0", "-1"))], spec())
     assert cell(few, "a", "add3").low is None
     assert [cell(few, key, "add3").rank for key in "abcd"] == [0, 0, 0, 0], "without intervals nothing is told apart"
@@ -154,6 +197,11 @@ def test_models_are_ranked_and_compared_apart() -> None:
     assert cell(table, "7B-tepo", "delta").mean == pytest.approx(20, abs=6)
 
 
+def test_bad_input_is_named() -> None:
+    with pytest.raises(UserError, match="did you mean 'GRPO/DAPO'"):
+        build_table(samples({"a": 0.5}), spec(ROWS, baseline="GRPO/DAP"))
+
+
 @pytest.mark.parametrize("measured", [0, 7])  # 7 trained nothing: the study may begin with another seed
 def test_the_untrained_model_is_compared_with_every_seed(measured: int) -> None:
     rows = [RowSpec("base", "Base", "base"), RowSpec("a", "GRPO/DAPO", "grpo_dapo")]
@@ -165,3 +213,5 @@ def test_the_untrained_model_is_compared_with_every_seed(measured: int) -> None:
         cell(table, "base", "average").mean - cell(table, "a", "average").mean
     )
     assert verdict_in(cell(table, "base", "verdict").text) == "worse"
+    assert not any("seeds" in note and "7" in note for note in table.notes)
+    assert not any("still to be measured" in note for note in table.notes)

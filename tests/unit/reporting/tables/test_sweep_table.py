@@ -62,6 +62,24 @@ def test_a_row_that_is_another_one_at_some_setting_is_marked() -> None:
     assert [row.label for row in block.rows] == ["A", f"B {SAME}"]
 
 
+def test_a_row_with_the_averages_of_another_one_is_marked() -> None:
+    measured = table(specs()).blocks
+    cells = measured[0].rows[0].cells
+    same = [replace(block, rows=tuple(replace(row, cells=cells) for row in block.rows)) for block in measured]
+    assert [row.label for row in sweep_blocks(specs(), same)[0].rows] == [f"A {SAME}", f"B {SAME}"]
+    (block,) = sweep_blocks(specs(), measured)
+    assert [row.label for row in block.rows] == ["A", "B"]
+
+
+def test_further_axes_and_models_are_blocks_of_their_own() -> None:
+    rows = [
+        *specs(epochs="1"),
+        *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "epochs": "2"}) for row in specs()),
+    ]
+    titles = [block.title for block in sweep_blocks(rows, table(rows).blocks)]
+    assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
+
+
 def grid(**means: tuple[float | None, ...]) -> TableBlock:
     rows = tuple(
         TableRow(key, key, tuple(map(Cell, own)), "base" if key == "u" else "tepo") for key, own in means.items()

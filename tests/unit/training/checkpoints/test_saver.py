@@ -2,33 +2,44 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
+from tepo.common.files import file_digest
 from tepo.store.checkpoint_files import TensorFile, damage
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tests.support.runs import write_files
-from tests.support.two_ranks import Exchange, on_two_ranks
+from tests.unit.training.rollout.test_collector import Exchange
+
+SEVERAL = 2
 
 
-def ends_of_two_ranks(run: RunFolder, work: Callable[[Saver, int], None]) -> list[BaseException | None]:
-    def end(exchange: Exchange) -> BaseException | None:
+def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
+    shared, slots = threading.Barrier(SEVERAL), [None] * SEVERAL
+    ends: list[BaseException | None] = [None] * SEVERAL
+
+    def one(rank: int) -> None:
         try:
-            with Saver(run, exchange) as saver:  # type: ignore[arg-type]
-                work(saver, exchange.rank)
+            with Saver(run, Exchange(rank, slots, shared)) as saver:  # type: ignore[arg-type]
+                work(saver, rank)
         except BaseException as error:
-            return error
-        return None
+            ends[rank] = error
 
-    return on_two_ranks(end)
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(SEVERAL)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    return ends
 
 
 def part(rank: int) -> list[TensorFile]:
@@ -89,9 +100,18 @@ def test_a_digest_is_of_what_training_had(tmp_path: Path, monkeypatch: pytest.Mo
         assert own == hashlib.sha256((run.checkpoint(1) / name).read_bytes()).hexdigest(), name
 
 
+def test_a_disk_that_keeps_something_else_is_found_out(tmp_path: Path) -> None:
+    file = TensorFile("model.safetensors", {"a": torch.ones(100)}).copy()
+    file.write(tmp_path)
+    path = tmp_path / file.name
+    assert file.digest(tmp_path) == file_digest(path)
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert file.digest(tmp_path) != file_digest(path)
+
+
 def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert ends_of_two_ranks(run, lambda saver, rank: saver.save(1, {}, lambda folder: part(rank))) == [None, None]
+    assert on_two_ranks(run, lambda saver, rank: saver.save(1, {}, lambda folder: part(rank))) == [None, None]
     assert run.progress(1)["files"].keys() == {"0.safetensors", "1.safetensors"}
     assert not damage(run.checkpoint(1))
     (run.checkpoint(1) / "1.safetensors").unlink()  # copied half
@@ -114,7 +134,7 @@ def test_without_the_files_of_a_lost_rank_nothing_appears(tmp_path: Path, monkey
         gone.wait()
         raise RuntimeError("Connection closed by peer")
 
-    errors = ends_of_two_ranks(run, work)
+    errors = on_two_ranks(run, work)
     assert [type(error) for error in errors] == [RuntimeError, SystemExit]
     assert run.checkpoints() == [1]
     assert list((tmp_path / "checkpoints").iterdir()) == [run.checkpoint(1)]
@@ -133,7 +153,7 @@ def test_a_rank_that_cannot_write_ends_all_with_its_message(tmp_path: Path) -> N
         saver.save(2, {}, lambda folder: blocked(folder, rank))
         saver.finish()
 
-    first, second = ends_of_two_ranks(run, work)
+    first, second = on_two_ranks(run, work)
     assert {type(first), type(second)} == {UserError}
     assert first.what == f"rank 1: {second.what}"
     assert "a folder is in the way" in second.what
@@ -152,7 +172,7 @@ def test_by_the_clock_a_checkpoint_is_due_ten_minutes_after_the_last_on_the_firs
         saver.finish()
         found[rank] = [*due, saver.is_due(4, None), saver.is_due(4, 2), saver.is_due(4, 3)]
 
-    assert ends_of_two_ranks(RunFolder(tmp_path), work) == [None, None]
+    assert on_two_ranks(RunFolder(tmp_path), work) == [None, None]
     assert found[0] == found[1] == [False, True, False, False, True, False]
 
 

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,11 +86,15 @@ def own(tmp_path: Path) -> Iterator[None]:
 
 
 def test_they_are_choices_and_offered_for_a_typo() -> None:
+    assert "copied" in samplers.sampler_kinds()
+    assert "doubled" in engines.engine_kinds()
     assert compose(["sampler=copied", "engine=doubled"]).engine.kind == "doubled"
-    for typo, name in (("sampler=copid", "copied"), ("engine.kind=double", "doubled")):
-        with pytest.raises(UserError) as caught:
-            compose([typo])
-        assert name in caught.value.fix
+    with pytest.raises(UserError, match="unknown sampler option 'copid'") as caught:
+        compose(["sampler=copid"])
+    assert "copied" in caught.value.fix
+    with pytest.raises(UserError, match=r"unknown engine\.kind 'double'") as caught:
+        compose(["engine.kind=double"])
+    assert "doubled" in caught.value.fix
 
 
 def test_they_train(tmp_path: Path) -> None:
@@ -133,3 +139,15 @@ def test_they_are_planned_by_what_they_declare() -> None:
 def test_doctor_tries_them() -> None:
     assert {("copied", "torch"), ("torch", "doubled")} < set(pairs())
     assert selftest("copied", "torch").detail == "copied not installed"
+
+
+def test_what_is_declared_costs_no_import() -> None:
+    """A plan reads every backend's declaration, and must not wait for torch."""
+    code = (
+        "import sys\nfrom tepo.sampling.backends import sampler_backend, sampler_kinds\n"
+        "from tepo.training.engine.backends import engine_backend, engine_kinds\nimport tepo.planning.fit\n"
+        "print(*map(sampler_backend, sampler_kinds()), *map(engine_backend, engine_kinds()))\n"
+        "sys.exit(str({'torch', 'numpy', 'transformers', 'vllm', 'deepspeed'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "set()\n"

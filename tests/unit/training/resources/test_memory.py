@@ -19,6 +19,20 @@ def closed(*words: str) -> RunConfig:
     return compose([*CLOSED, *words])
 
 
+@pytest.mark.parametrize(
+    ("path", "billions"),
+    [
+        ("Qwen/Qwen2.5-7B", 7.61),
+        ("Qwen/Qwen3-14B", 14.8),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 8.03),
+        ("mistralai/Mistral-7B-Instruct-v0.2", 7.24),
+        ("Qwen/Qwen2.5-32B", 32.5),
+    ],
+)
+def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> None:
+    assert KNOWN[path].parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
 def test_sharding_divides_what_it_should() -> None:
     shape = KNOWN["Qwen/Qwen2.5-7B"]
     one, eight = (memory(Run(closed("scale=paper")), Gpus(ranks)) for ranks in (1, 8))

@@ -6,7 +6,7 @@ from pathlib import Path
 from tepo.studies.study import load_study, study_names
 from tests.support.commands import tepo
 
-SCALES = ("laptop", "small_lm")  # those with records
+SCALES = ("laptop", "small_lm", "smollm2")  # those with records
 
 
 def recorded_tables() -> Iterator[tuple[str, str]]:

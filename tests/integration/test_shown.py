@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tepo import __version__
+from tepo.common import provenance
 from tepo.objectives import load_objective
 from tepo.store.samples_file import read_table
 from tests.support.commands import tepo
@@ -113,3 +114,14 @@ def test_stored_responses_of_a_run_beside_another(store: Path) -> None:
     assert [line.split("  ")[0] for line in lines if line[0] != " "] == list(problems.groups)
     for right in (int(rows["correct"].sum()) for _, rows in problems):
         assert any(f"{run}: {right} of " in line for line in lines)
+
+
+def test_results_of_different_versions_are_noted_and_stay(store: Path) -> None:
+    run = run_of(store)
+    (session,) = provenance.sessions(run)
+    before, kept = shown(store, "table", "--format", "csv"), (run / provenance.FILE).read_text()
+    (run / provenance.FILE).write_text(kept.replace(f'"torch": "{session["torch"]}"', '"torch": "0.4"'))
+    assert f"torch {session['torch']} and 0.4." in shown(store, "table", "--format", "markdown")
+    (run / provenance.FILE).unlink()  # a run of an older version, or one copied without it
+    assert shown(store, "table", "--format", "csv") == before
+    (run / provenance.FILE).write_text(kept)

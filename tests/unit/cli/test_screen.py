@@ -21,12 +21,13 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan_studies import plan_all
+from tepo_cli import screen
 from tepo_cli.cli_options import Asked
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
 from tepo_cli.show_plan import show_units
 from tepo_cli.study_outputs import show_tables
-from tests.support.commands import alone
+from tests.support.commands import alone, tepo
 from tests.support.results import facts_of
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
@@ -79,6 +80,27 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     assert "32.59" in shown
 
 
+@pytest.mark.disaster
+@pytest.mark.parametrize("words", [("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join)
+def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
+    narrow, wide = (each.stdout + each.stderr for each in done)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert [
+        word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")
+    ] == []  # nothing is cut
+
+
+def test_a_pipe_has_no_edge_unless_columns_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert screen.screen_width() == 150
+    monkeypatch.setenv("COLUMNS", "40")
+    assert screen.screen_width() == 40
+    screen.say(str(tmp_path / ODD))
+    assert capsys.readouterr().err == f"{tmp_path / ODD}\n"
+
+
 def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(["objective=tepo"], store=tmp_path / ODD, dry_run=True)
     shown = capsys.readouterr().out
@@ -129,7 +151,8 @@ def _run(store: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"), [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list", "--all"), 4)]
+    ("words", "count"),
+    [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list",), 4), (("list", "--all"), 4)],
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch

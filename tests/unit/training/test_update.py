@@ -3,16 +3,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tepo.common.errors import Diverged, RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.objectives import Objective, load_objective
-from tepo.policy.logprobs.softmax_at_temperature import softmax_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 from tepo.policy.logprobs.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
+from tepo.sampling.sampler import Response
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
@@ -22,7 +24,7 @@ from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_ba
 from tepo.training.run import Run
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.support.models import VOCABULARY
+from tests.support.models import make_model
 from tests.support.runs import small
 
 GROUPS = make_groups()
@@ -58,17 +60,18 @@ def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     assert metrics["actor/correction_weight"] == pytest.approx(weights.mean().item())
 
 
-def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing() -> None:
+@pytest.mark.parametrize("budget", [WHOLE, 20])
+def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> None:
     """AdamW's momentum would move the weights on a gradient of zeros."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater = updater_of(load_objective("grpo_dapo", {"keep": "finished"}), engine, 20)
+    updater = updater_of(load_objective("grpo_dapo", {"keep": "finished"}), engine, budget)
     assert update(updater, rollout_of(), 1, StepMetrics())["actor/skipped"] == 0
-    before = flat(engine)
+    before = {name: value.clone() for name, value in engine.weights().items()}
     metrics = update(updater, rollout_of(truncated(GROUPS)), 2, StepMetrics())
     assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
-    assert torch.equal(flat(engine), before)
+    assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
     update(updater, rollout_of(), 3, StepMetrics())
-    assert not torch.equal(flat(engine), before)
+    assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
 
 
 def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
@@ -96,13 +99,8 @@ def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -
             rollout.kept = None
         loop.update(updater, rollout, 1, StepMetrics())
         assert rollout.kept is None
-        bits.append(flat(engine))
-    assert torch.equal(*bits)
-
-
-def flat(engine: TorchEngine) -> torch.Tensor:
-    """A copy of all weights."""
-    return torch.cat([value.flatten() for value in engine.weights().values()])
+        bits.append({name: value.clone() for name, value in engine.weights().items()})
+    assert all(torch.equal(value, bits[1][name]) for name, value in bits[0].items())
 
 
 def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
@@ -168,15 +166,30 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
 
 
-def test_an_exact_kl_has_no_limit_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of what is free, for the log-probs of all tokens over the vocabulary in float32."""
-    updater = updater_of(load_objective("tepo_kl_all", {"kl": "kl_old"}), KeepingEngine(make_policy(torch.float32)))
-    needed = 4 * VOCABULARY * len(rollout_of().sampler_logprobs)
-    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 4.0 * needed + 1)
-    updater.compute_old_logprobs(rollout_of())
-    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 4.0 * needed - 1)
-    with pytest.raises(UserError, match=f"over a vocabulary of {VOCABULARY}"):
-        updater.compute_old_logprobs(rollout_of())
+@pytest.mark.slow
+def test_an_exact_kl_over_a_large_vocabulary_has_no_limit_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch whose log-probs take more than 256 MiB, once the limit, has the results of one that is not cut."""
+    words, rng, model = 49_152, np.random.default_rng(0), make_model("qwen2", vocab_size=49_152, hidden_size=8)
+    drawn = [rng.integers(0, words, length).astype(np.int32) for length in (480, 450, 440, 1)]
+    responses = [Response(tokens, np.full(len(tokens), -10.0, np.float32), None, True) for tokens in drawn]
+    rollout = rollout_of([replace(GROUPS[0], responses=responses)])
+    updater = updater_of(load_objective("tepo_kl_all", {"kl": "kl_old"}), KeepingEngine(model))
+    assert 4 * words * len(rollout.sampler_logprobs) > 256 * 2**20
+    updater.compute_old_logprobs(rollout)
+    rollout.kept, packed = None, rollout.pack(range(4))
+    with torch.no_grad():
+        whole = torch.log_softmax(hidden_states(model, packed) @ output_matrix(model).t(), -1)
+        torch.testing.assert_close(rollout.old_distribution, whole)
+        model.get_output_embeddings().weight *= 1.5
+    found = []
+    for options in (StatisticsOptions(reference=whole), StatisticsOptions(reference=whole, budget=10**10)):
+        kl = token_statistics(model, packed, options).full_kl
+        found.append((kl.detach(), *torch.autograd.grad(kl.mean(), model.parameters())))
+    for cut, uncut in zip(*found, strict=True):
+        torch.testing.assert_close(cut, uncut, atol=1e-7, rtol=1e-4)
+    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 1e9)
+    with pytest.raises(UserError, match=r"keep 0.3 GiB of log-probs, 1371 tokens over a vocabulary of 49152; 25% of"):
+        updater.compute_old_logprobs(rollout)
 
 
 def test_draws_change_with_seed_step_and_mini_batch() -> None:
@@ -292,7 +305,8 @@ def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
     assert recorder.means(None)["actor/grad_norm"] == pytest.approx(2.5)
 
 
-READ = [("tepo", "reward"), ("dr_grpo", "reward"), ("steer", "log-prob"), ("gtpo_v2", "entropy")]
+READ = [(name, "reward") for name in ("tepo", "dr_grpo", "steer", "gtpo_v2")]
+READ += [("dr_grpo", "log-prob"), ("steer", "log-prob"), ("steer", "entropy"), ("gtpo_v2", "entropy")]
 
 
 @pytest.mark.parametrize(("name", "broken"), READ)
@@ -304,10 +318,10 @@ def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> 
         rollout.rewards[0] = torch.nan
     else:
         (rollout.sampler_logprobs if broken == "log-prob" else rollout.old_entropies)[0] = torch.nan
-    before = flat(engine)
+    before = {key: value.clone() for key, value in engine.weights().items()}
     with pytest.raises(RunFailed, match="step 1: the loss is nan"):
         update(updater, rollout, 1, StepMetrics())
-    assert torch.equal(flat(engine), before)
+    assert all(torch.equal(value, before[key]) for key, value in engine.weights().items())
 
 
 @pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])
@@ -316,11 +330,12 @@ def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: lis
     assert [len(part) for part in even_chunks(settings.prompts_per_step, settings.mini_batches)] == expected
 
 
-def test_before_the_first_update_nothing_is_clipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
     """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4:
     with the sampler's log-probs a third was clipped."""
     one = ("train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8")
-    config = small(tmp_path, "objective=gspo", "model.dtype=bfloat16", *one)
+    config = small(tmp_path, "objective=gspo", f"model.dtype={dtype}", *one)
     train(Run(config))
     (row,) = RunFolder.of(config).metrics()
     assert row["actor/pg_clipfrac"] == 0

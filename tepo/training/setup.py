@@ -260,7 +260,8 @@ def open_state(run: Run, prompts: PromptStream | None = None) -> Iterator[TrainS
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(folder, latest, stream, device)
-        saver = stack.enter_context(Saver(folder, engine.comm, progress.step if latest else None))
+        step, on_cpu = progress.step if latest else None, device.type == "cpu"
+        saver = stack.enter_context(Saver(folder, engine.comm, step, on_cpu=on_cpu))
         rollouts = open_rollouts(run, collector, updater, device, progress, policy)
         state = TrainState(
             run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress

@@ -33,6 +33,7 @@ Files = Callable[[Path], Iterable[TensorFile]]
 _GRACE = 10.0  # seconds in which other ranks must have written something when the run ends by an error
 _LOOK = 0.05  # seconds between two looks for them
 _NOTE = ".rank_{:05d}.json"
+_SMALL = 2**28  # bytes of a checkpoint that are copied even where training runs on the CPU
 _KEPT = 2  # checkpoints of a run that is not finished, beside the best ones that they name
 
 
@@ -42,8 +43,10 @@ class Saver:
     step: of the newest checkpoint, written or under way; None before the first.
     """
 
-    def __init__(self, run: RunFolder, comm: Comm | None = None, step: int | None = None):
-        self.run, self.comm, self.step = run, comm, step
+    def __init__(self, run: RunFolder, comm: Comm | None = None, step: int | None = None, *, on_cpu: bool = False):
+        """on_cpu: training computes where the files are written, so it waits for a large file rather than make a copy
+        of it: it would gain nothing, and a model of 135M parameters would take 2 GB more."""
+        self.run, self.comm, self.step, self.on_cpu = run, comm, step, on_cpu
         self._written_at = time.monotonic()  # infinite while one is being written
         self._begun_at, self._write_s = 0.0, 0.0  # of the newest; of the last that is there
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
@@ -67,7 +70,7 @@ class Saver:
         self.step, self._written_at, self._begun_at = step, math.inf, time.monotonic()
         scratch = self.run.scratch(step)
         pending_files: list[TensorFile] = []
-        sizes, room = {}, _room(self.ranks)
+        sizes, room = {}, _room(self.ranks, self.on_cpu)
         with ACTIVITY.inside("save_checkpoint"), explain_write_errors(self.run.checkpoint(step)):
             if self.rank == 0:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -187,7 +190,8 @@ class Saver:
                 remove_folder(self.run.checkpoint(old))
 
 
-def _room(ranks: int) -> float:
+def _room(ranks: int, on_cpu: bool) -> float:
     """Bytes of main memory for the copies of this rank."""
     # unknown: the training waits
-    return ROOM * (free_bytes(torch.device("cpu")) or 0.0) / int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    share = ROOM * (free_bytes(torch.device("cpu")) or 0.0) / int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    return min(share, _SMALL) if on_cpu else share

@@ -17,7 +17,9 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
-from tests.support.runs import write_files
+from tepo.training.loop import train
+from tepo.training.run import Run
+from tests.support.runs import small, write_files
 from tests.unit.training.rollout.test_collector import Exchange
 
 SEVERAL = 2
@@ -86,7 +88,7 @@ def test_a_digest_is_of_what_training_had(tmp_path: Path, monkeypatch: pytest.Mo
         yield TensorFile("model.safetensors", tensors)
         yield TensorFile("optimizer/large.safetensors", {"a": torch.empty(1 << 20, dtype=torch.int8)})
 
-    monkeypatch.setattr("tepo.training.checkpoints.saver._room", lambda ranks: 1000.0)
+    monkeypatch.setattr("tepo.training.checkpoints.saver._room", lambda ranks, on_cpu: 1000.0)
     run = RunFolder(tmp_path)
     with Saver(run) as saver:
         saver.save(1, {}, files)
@@ -197,19 +199,30 @@ def test_a_checkpoint_that_takes_long_to_write_is_made_less_often(
             assert saver.is_due(2, None)
 
 
-def test_without_memory_for_copies_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "on_cpu"), [("ROOM", False), ("_SMALL", True)])
+def test_without_memory_for_copies_the_training_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, on_cpu: bool
+) -> None:
+    """On a CPU that trains itself it waits for large files however much memory is free."""
     run, alive = RunFolder(tmp_path), []
-    monkeypatch.setattr("tepo.training.checkpoints.saver.ROOM", 0.0)
+    monkeypatch.setattr(f"tepo.training.checkpoints.saver.{limit}", 0)
 
     def files(folder: Path) -> Iterator[TensorFile]:
         for name in "ab":
             yield TensorFile(f"{name}.safetensors", {"a": torch.ones(5)})
             alive.append((folder / f"{name}.safetensors").is_file())  # written before the next is made
 
-    with Saver(run) as saver:
+    with Saver(run, on_cpu=on_cpu) as saver:
         saver.save(1, {}, files)
     assert alive == [True, True]
     assert run.checkpoints() == [1]
+
+
+def test_a_run_on_the_cpu_waits_for_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tepo.training.checkpoints.saver._SMALL", 0)
+    monkeypatch.setattr(TensorFile, "copy", lambda self: pytest.fail("a copy"))
+    folder = train(Run(small(tmp_path, "train.steps=2", "train.checkpoint_every=1")))
+    assert RunFolder(folder).checkpoints() == [2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _CHECKOUT = Path(__file__).parents[2]
 _CONTROLS = re.compile(  # all that moves a cursor, colours, deletes or turns text around, and half of a character
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_NAMED, _SHOWN = 3, 200  # texts of a list in a message, and characters of each
 
 
 def spelt(text: str) -> str:
@@ -48,3 +49,10 @@ def listed(parts: Iterable[str]) -> str:
     """ "a", "a and b", "a, b and c"."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def some_of(texts: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    first = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in texts[:_NAMED]]
+    more = [f"and {len(texts) - _NAMED:,} more"] if len(texts) > _NAMED else []
+    return "; ".join([*first, *more])

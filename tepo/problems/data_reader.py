@@ -18,9 +18,8 @@ from typing import Any
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import parse_json
-from tepo.common.text import counted, install_line, listed, spelt
+from tepo.common.text import counted, install_line, listed, some_of, spelt
 from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA, is_data_file
-from tepo.problems.findings import some_of
 from tepo.problems.own_data.choices import Choice, choice_columns, choices_of, letters, with_choices
 from tepo.problems.own_data.golds import Gold, final_answer
 from tepo.problems.own_data.statements import (

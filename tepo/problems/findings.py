@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tepo.common.text import counted
+from tepo.common.text import counted, some_of
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.brackets import TEXT
 from tepo.problems.grader.extraction import gold_answers
@@ -15,7 +15,6 @@ from tepo.problems.own_data.golds import is_worked
 from tepo.problems.problem import Problem
 
 SECONDS = 10.0  # CPU seconds of the grader's workers on the golds of a file that is about to be used
-_NAMED, _SHOWN = 3, 200  # problems of each kind in a summary, and characters of each
 _COMPARED = 10  # golds of one problem
 # what people and programs write where there is no answer; no solution, \infty and \emptyset are answers
 _NOTHING = re.compile(
@@ -104,10 +103,3 @@ def other_forms(problems: Sequence[Problem], options: GraderOptions) -> str:
 
 def _is_answer(gold: str) -> bool:
     return not any(_NOTHING.fullmatch(TEXT.sub(r"\1", option).strip(" $\"'`")) for option in gold_answers(gold))
-
-
-def some_of(found: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    texts = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in found[:_NAMED]]
-    more = [f"and {len(found) - _NAMED:,} more"] if len(found) > _NAMED else []
-    return "; ".join([*texts, *more])

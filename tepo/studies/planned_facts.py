@@ -126,8 +126,8 @@ def _facts(planned: Planned, records: "Records | None") -> Facts:
             if (answers := run.right_answers(name)) and (result := run.result(name)):
                 task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
                 scores.append(scores_of(id, name, answers, result.grader, task, result.timeouts))
-        if records and any(unit.recorded for unit in alike):
-            known_runs[id] = records.known[id]
+        if records and any(unit.recorded for unit in alike) and (record := records.record(id)):
+            known_runs[id] = record
             continue
         if rows := run.metrics():
             curves.append(curves_of(id, rows))
@@ -181,8 +181,9 @@ class Records:
     frames: dict[Path, Facts | None] = field(default_factory=dict)  # of each folder; None until it is read
     known: dict[str, Known] = field(default_factory=dict)  # where several folders hold a run, the first counts
     recipes: dict[str, int] = field(default_factory=dict)
-    tasks: dict[tuple[str, str], str] = field(default_factory=dict)  # run and benchmark -> how it was measured
-    contents: dict[Path, tuple[Sequence[Any], Sequence[Any]]] = field(default_factory=dict)  # of a folder: runs, tasks
+    # of each folder that was read: its runs as they are stored, and how they were measured, by run and benchmark
+    rows: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[Path, dict[tuple[str, str], str]] = field(default_factory=dict)
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
 
     @classmethod
@@ -202,24 +203,28 @@ class Records:
         new = {folder: read_frames(folder) for folder in folders if self.frames[folder] is None}
         self.frames.update(new)
         for folder, frames in new.items():
-            values_of = [(row, opened(row, folder / "runs.parquet")) for row in frames.runs.itertuples(index=False)]
+            self.rows[folder] = {row.run: row for row in frames.runs.itertuples(index=False)}
             of_task = frames.scores[["run", "benchmark", "task"]].drop_duplicates(["run", "benchmark"])
-            self.contents[folder] = values_of, list(of_task.itertuples(index=False))
+            self.tasks[folder] = {row[:2]: row[2] for row in of_task.itertuples(index=False, name=None)}
         if new:  # whatever is read when, the order of folders counts
             self.known.clear()
-            self.tasks.clear()
-        for folder in self.frames if new else ():
-            runs_of, tasks = self.contents.get(folder, ((), ()))
-            for row, values in runs_of:
-                if record := self.known.get(row.run):  # with what any has measured
-                    more = {name: getattr(record, name) or values[name] for name in ("validation", "excerpt")}
-                    self.known[row.run] = replace(record, **more)
-                    continue
-                ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
-                self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
-                self.recipes[row.run] = row.recipe
-            for row in tasks:
-                self.tasks.setdefault((row.run, row.benchmark), row.task)
+
+    def record(self, run: str) -> Known | None:
+        """What the folders that were read hold of a run: the first, with what any has measured."""
+        if run in self.known:
+            return self.known[run]
+        for folder in self.by_run.get(run, ()):
+            if (row := self.rows.get(folder, {}).get(run)) is None:
+                continue
+            values = opened(row, folder / "runs.parquet")
+            if record := self.known.get(run):
+                more = {name: getattr(record, name) or values[name] for name in ("validation", "excerpt")}
+                self.known[run] = replace(record, **more)
+                continue
+            ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
+            self.known[run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
+            self.recipes[run] = row.recipe
+        return self.known.get(run)
 
     def all_units(self, study: Study, units: Sequence[Unit], seeds: Sequence[int] | None = None) -> list[Unit]:
         """The units of a study, with those of rows whose settings records choose. Without `seeds` also those that are
@@ -259,7 +264,7 @@ class Records:
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is
         today."""
-        record = self.known.get(unit.id)
+        record = self.record(unit.id)
         if record is None or self.recipes[unit.id] != RECIPE:
             return False
         if unit.tuning:
@@ -267,8 +272,8 @@ class Records:
         return all(self._measures_today(unit, name) for name in unit.benchmarks)
 
     def _measures_today(self, unit: Unit, name: str) -> bool:
-        task = self.tasks.get((unit.id, name))
-        if task is None:
+        tasks = (self.tasks[folder].get((unit.id, name)) for folder in self.by_run[unit.id] if folder in self.tasks)
+        if (task := next(filter(None, tasks), None)) is None:
             return False
         benchmark = self.benchmark(name)
         prompts = asked_by(unit.config)
@@ -285,8 +290,8 @@ class Records:
         self.read([unit.id])
         if (share := unit.validation()) is not None or not self.holds(replace(unit, tuning=True)):
             return share
-        validation = self.known[unit.id].validation
-        return None if validation is None else validation.share
+        record = self.record(unit.id)
+        return record.validation.share if record and record.validation else None
 
     def names(self, study: Study, unit: Unit) -> bool:
         """Tell whether a record is of a unit, or of another run of its name."""

@@ -34,7 +34,8 @@ _NAME = re.compile(r"[\w-][\w.-]*")  # of a file without its .yaml
 _YEAR = re.compile(r"\b(?:(\d\d)\d\d\.\d{5}|(19\d\d|20\d\d))\b")  # of an arXiv number, or as itself
 
 
-_FORMULAS: dict[str, Formula] = {}  # by all that they are made of: every configuration of a study has one
+# by all that they are made of, and as the configuration of a run has them: every one of a study asks for one
+_FORMULAS: dict[str, Formula] = {}
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,12 @@ class Row:
         parts = self.parts
         if parts["functions"]:  # code, which may change
             return Formula(**parts)
-        key = repr(parts)
-        return _FORMULAS.get(key) or _FORMULAS.setdefault(key, Formula(**parts))
+        key, lines, constants = repr(parts), dict(parts["lines"]), parts["constants"]
+        mapping = {"name": self.name, "formula": lines, "constants": constants}
+        mapping |= {"average": self.average, "keep": self.keep}
+        formula = _FORMULAS.get(key) or _FORMULAS.get(repr(mapping)) or Formula(**parts)
+        _FORMULAS[key] = _FORMULAS[repr(formula.mapping)] = formula
+        return formula
 
     @property
     def parts(self) -> dict[str, Any]:

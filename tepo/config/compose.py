@@ -142,9 +142,10 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     return made, dict(chosen)
 
 
-def _versions(*groups: str) -> tuple[tuple[Path, int, int], ...]:
+@paths.once_a_look
+def _versions(*groups: str) -> tuple[tuple[str, int, int], ...]:
     """Each file of the groups, as it now is."""
-    files = ((path, os.stat(path)) for group in groups for path in paths.files(group).values())
+    files = ((str(path), os.stat(path)) for group in groups for path in paths.files(group).values())
     return tuple((path, status.st_mtime_ns, status.st_size) for path, status in files)
 
 

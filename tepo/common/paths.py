@@ -5,8 +5,12 @@ there wins over a shipped one of the same name.
 """
 
 import os
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from tepo.common.errors import UserError, unknown_name
 
@@ -28,6 +32,41 @@ _WORDS = {
     ABLATIONS: "ablation",
     PAPERS: "paper",
 }
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_ANSWERS: ContextVar[dict[Any, Any] | None] = ContextVar("answers", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Within it, what is `once_a_look` is looked up once: a plan composes thousands of configurations, of files as they
+    are at one moment. One within another is a part of it."""
+    if _ANSWERS.get() is not None:
+        yield
+        return
+    token = _ANSWERS.set({})
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+
+
+def once_a_look(look: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function that reads files and whose result nobody changes: within `one_look` it reads them once."""
+
+    @wraps(look)
+    def answer(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        answers = _ANSWERS.get()
+        if answers is None:
+            return look(*args, **kwargs)
+        key = (look, args, *kwargs.items())
+        if key not in answers:
+            answers[key] = look(*args, **kwargs)
+        value: _T = answers[key]
+        return value
+
+    return answer
 
 
 def cache() -> Path:
@@ -55,7 +94,8 @@ def shipped(kind: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / kind
 
 
-def files(kind: str) -> dict[str, Path]:
+@once_a_look
+def files(kind: str) -> Mapping[str, Path]:
     """Name (file stem; of PAPERS the folder) -> the file that it stands for; one whose name begins with _ has no name
     to ask for."""
     suffix = ".py" if kind in PYTHON else ".yaml"
@@ -64,7 +104,7 @@ def files(kind: str) -> dict[str, Path]:
         if kind == PAPERS:
             by_name |= {path.parent.name: path for path in folder.glob("[!_.]*/study.yaml")}
             continue
-        with os.scandir(folder) as entries:  # a plan of a study asks thousands of times
+        with os.scandir(folder) as entries:
             by_name |= _named(
                 folder,
                 suffix,

@@ -120,6 +120,7 @@ def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
         return None
 
 
+@cache
 def _version(*names: str) -> str | None:
     """The version of the first distribution that is installed."""
     for name in names:

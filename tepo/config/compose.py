@@ -126,6 +126,8 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     Hydra does: composing takes a tenth of a second, and a study has hundreds of rows with the same options."""
     from omegaconf import OmegaConf
 
+    from tepo.common.schema.document import copied
+
     values = {key: _value(key, text) for key, text in words.items() if key not in GROUPS}
     groups = tuple(f"{key}={value!r}" for key, value in words.items() if key in GROUPS)
     files = _versions(*GROUPS)
@@ -133,7 +135,7 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     if all(key in _types() and _is_plain(value) for key, value in values.items()):
         resolved, names = _resolved(groups, files)
         apart = not any(_overlap(key, name) for key in values for name in names)
-        if apart and _replace_all(plain := copy.deepcopy(resolved), values):
+        if apart and _replace_all(plain := copied(resolved), values):
             return plain, dict(chosen)
     config = copy.deepcopy(config)
     for key, value in values.items():
@@ -142,9 +144,10 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     return made, dict(chosen)
 
 
-def _versions(*groups: str) -> tuple[tuple[Path, int, int], ...]:
+@paths.once_a_look
+def _versions(*groups: str) -> tuple[tuple[str, int, int], ...]:
     """Each file of the groups, as it now is."""
-    files = ((path, os.stat(path)) for group in groups for path in paths.files(group).values())
+    files = ((str(path), os.stat(path)) for group in groups for path in paths.files(group).values())
     return tuple((path, status.st_mtime_ns, status.st_size) for path, status in files)
 
 
@@ -367,14 +370,20 @@ def _text(text: str) -> str:
 
 def _check_text(plain: Mapping[str, Any], at: Location) -> None:
     """Raise UserError for text that a YAML file has without quotes, and YAML takes for a number or a truth value."""
-    for key, kind in _types().items():
+    for key, several in _texts().items():
         section, _, leaf = key.rpartition(".")
         around = plain.get(section) if section else plain
         value = around.get(leaf) if isinstance(around, Mapping) else None
-        for scalar in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
+        for scalar in [value] if not several else value if isinstance(value, list) else []:
             if isinstance(scalar, int | float):
                 what = f"{key} is text, and YAML reads what is written there as {scalar!r}"
                 raise at.at(*key.split(".")).error(what, fix="put it in quotes")
+
+
+@cache
+def _texts() -> dict[str, bool]:
+    """Dotted keys whose values are text (False), or lists of it (True)."""
+    return {key: kind == list[str] for key, kind in _types().items() if kind == list[str] or is_text(key)}
 
 
 @lru_cache(maxsize=4096)

@@ -27,12 +27,17 @@ _TABLES = ("table1", "table2")  # with all models of a scale
 class Fit:
     """A run on a machine."""
 
+    asked: Run
     run: Run  # with what was asked leaves open chosen for the machine
     machine: Machine
     memory: Memory
     problem: str = ""  # why it does not fit
     why: Mapping[str, str] = field(default_factory=dict)  # by key what was chosen and why
-    changes: tuple[str, ...] | None = ()  # overrides under which it would fit; None when none were found
+
+    @cached_property
+    def changes(self) -> tuple[str, ...] | None:
+        """Overrides under which it would fit; None when none are known."""
+        return changes(self.asked, self.machine.of) if self.problem else ()
 
     @cached_property
     def time(self) -> StepTime:
@@ -56,9 +61,7 @@ def fit(run: Run, machine: Machine) -> Fit:
     """Check a run on a machine. Raises UserError for a model of unknown shape."""
     gpus = machine.of(run)
     filled, why = fill(run, gpus)
-    problem = obstacle(filled, gpus)
-    words = changes(run, machine.of) if problem else ()
-    return Fit(filled, machine, memory(filled, gpus), problem, why, words)
+    return Fit(run, filled, machine, memory(filled, gpus), obstacle(filled, gpus), why)
 
 
 def takes(config: RunConfig) -> str:

@@ -5,7 +5,7 @@ How others sample is in `evals/protocols/*.yaml`. Schema: docs/evaluation.md."""
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import template
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems
-from tepo.problems.splits import HASH_RANGES
+from tepo.problems.splits import HASH_RANGES, Split
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # in the order of its tables
 
@@ -94,11 +94,8 @@ class Benchmark:
     def load_problems(self) -> list[Problem]:
         """The problems, checked against `count` and `hash`. Raises UserError when they are not there or not the pinned
         ones."""
-        if self.procedural:
-            from tepo.problems.procedural.generator import generate
-
-            source = self.procedural
-            problems = generate(source.tasks, self.count, source.seed, source.split)
+        if source := self.procedural:
+            problems = _generated(tuple(source.tasks.items()), self.count, source.seed, source.split)
             if self.hash and set_hash(problems) != self.hash:
                 what = "`hash` pins other problems than those that `procedural` and `count` give"
                 raise UserError(what, where=f"evals/{self.name.partition(':')[0]}.yaml", fix="leave `hash` out")
@@ -139,6 +136,14 @@ class Benchmark:
         options = asdict(self.grader).items()
         chosen = {key: value for key, value in options if value != getattr(plain, key) and key != "workers"}
         return content_hash([chosen, self.tolerances])
+
+
+@lru_cache(maxsize=256)
+def _generated(tasks: tuple[tuple[str, float], ...], count: int, seed: int, split: Split) -> list[Problem]:
+    """Kept, for others to read: a table asks for the same few sets again and again."""
+    from tepo.problems.procedural.generator import generate
+
+    return generate(dict(tasks), count, seed, split)
 
 
 _Setting = Literal["samples", "temperature", "min_p", "top_k", "top_p", "max_new_tokens", "thinking"]

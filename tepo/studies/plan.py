@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from tepo.common import trust
+from tepo.common import paths, trust
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash
 from tepo.common.plugin_files import FOLDER, foreign_files
@@ -193,6 +193,7 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
     return recipes
 
 
+@paths.one_look()
 def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.text import listed
 from tepo.problems.benchmarks import check_measurable
@@ -21,6 +22,7 @@ def scales_text(planned: Planned) -> str:
     return listed(dict.fromkeys(scale_of(units) for _, units in planned))
 
 
+@paths.one_look()
 def plan_all(
     names: Iterable[str],
     scale: str | None,
@@ -51,6 +53,7 @@ def plan_all(
     return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
 
 
+@paths.one_look()
 def plan_studies(
     studies: Iterable[Study],
     scale: str | None,

@@ -29,6 +29,7 @@ from tepo.studies.tuning_result import under_seeds, with_chosen
 _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "system", "stop")
 
 
+@paths.one_look()
 def read_facts(
     planned: Planned, seeds: Sequence[int] | None = None, *, records: bool = False
 ) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
@@ -49,6 +50,7 @@ def read_facts(
     return plan, _facts(plan, all_records)
 
 
+@paths.one_look()
 def recorded_facts(planned: Planned) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
     """What records hold of a plan under all seeds, whatever the store holds: the studies with such units alone."""
     records, plan = Records.found(), list[tuple[Study, list[Unit]]]()
@@ -60,6 +62,7 @@ def recorded_facts(planned: Planned) -> tuple[list[tuple[Study, list[Unit]]], Fa
     return plan, _facts(plan, records)
 
 
+@paths.one_look()
 def measured_studies(
     scale: str | None,
     store: Path,

@@ -31,7 +31,11 @@ from tepo.launch import forkserver
 TIME_LIMIT = 1800  # seconds after which a command hangs: a slow or busy machine never comes near
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert"])
+_SERVER.set_forkserver_preload([
+    *forkserver._WARM, "pandas", "pyarrow.pandas_compat", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert",
+    "pydantic.type_adapter", "tepo.analysis.tables", "tepo.reporting.charts.curves",
+    "tepo.training.engine.torch_engine", "tepo.sampling.embedded.generation",
+])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
-from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
-from tepo.training.loop import train
-from tepo.training.metrics.metrics_log import VOLATILE
-from tepo.training.run import Run
+
+if TYPE_CHECKING:  # torch and transformers take four seconds, and half of the packages under test do without
+    from tepo.store.checkpoint_files import TensorFile
 
 SMALL = (
     "train.prompts_per_step=8",
@@ -54,6 +52,8 @@ def few_problems(folder: Path) -> dict[str, str]:
 
 def lasting(folder: Path) -> list[dict]:
     """Metrics without the figures that differ between two equal runs."""
+    from tepo.training.metrics.metrics_log import VOLATILE
+
     return [
         {key: value for key, value in row.items() if not key.startswith(VOLATILE)}
         for row in RunFolder(folder).metrics()
@@ -62,6 +62,9 @@ def lasting(folder: Path) -> list[dict]:
 
 def weights(folder: Path) -> dict[str, bytes]:
     """The bits of every tensor; the files themselves differ in the order of their headers."""
+    import torch
+    from safetensors.torch import load_file
+
     run = RunFolder(folder)
     return {
         name: value.flatten().view(torch.uint8).numpy().tobytes()
@@ -71,6 +74,8 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 def interrupted(config: RunConfig, step: int = 1) -> RunFolder:
     """A run that Ctrl-C ended after a step."""
+    from tepo.training.loop import train
+    from tepo.training.run import Run
 
     def report(now: int, row: dict) -> None:
         if now == step:
@@ -86,7 +91,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert weights(one) == weights(other)
 
 
-def write_files(folder: Path, files: Iterable[TensorFile]) -> None:
+def write_files(folder: Path, files: "Iterable[TensorFile]") -> None:
     """Write them one after another, each copied and freed again."""
     for file in files:
         file.copy().write(folder)

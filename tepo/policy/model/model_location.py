@@ -312,6 +312,7 @@ _TEMPLATES = "additional_chat_templates"
 _RECORDS = (RECIPE_FILE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 
 
+@paths.once_a_look
 def base_fingerprint(path: str, revision: str | None, on_record: bool = False) -> str:
     """A hash of the files of a folder or a shipped base, or the hub id with its commit: no weights are downloaded. Of a
     base on record the hash on record where its folder is not there or not whole, with `on_record` whatever is there.
@@ -355,6 +356,7 @@ def _on_record(path: str) -> bool:
     return not path.startswith("package:") and path in recorded_bases()
 
 
+@paths.once_a_look
 def recorded_bases() -> dict[str, dict[str, Any]]:
     """Bases on record, the user's own in front of a shipped one of its name: hash, and how it was made. Raises
     UserError for a damaged file."""

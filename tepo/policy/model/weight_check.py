@@ -58,11 +58,30 @@ Shapes = Mapping[str, tuple[Path, tuple[int, ...]]]
 def check_weights(path: str, revision: str | None = None, trust_remote_code: bool = False) -> dict[str, Any]:
     """Raise UserError unless the files of a model hold each of its tensors once, in its shape and of finite numbers,
     and no others. A head that is tied to the embeddings may be absent; what the model's class in transformers declares
-    ignorable is named in a line on stderr. The files of a hub's model are downloaded first, and all are read. Returns
-    the options to load it with."""
+    ignorable is named in a line on stderr. The files of a hub's model are downloaded first, and all are read; a folder
+    is looked at again only when a file of it has changed. Returns the options to load it with."""
     source, options = resolve(path), load_options(path, revision, trust_remote_code)
     logging.disable_progress_bar()  # one bar a process: ours
-    config = load_config(path, revision, trust_remote_code)
+    folder = Path(source)
+    state = (folder.absolute(), trust_remote_code, _state(folder)) if folder.is_dir() else None
+    if state is None or state not in _PASSED:
+        _check(path, revision, source, options)
+        _PASSED.add(state)
+    return options
+
+
+_PASSED = set[tuple[Path, bool, frozenset[Any]] | None]()  # folders as they were when nothing was wrong with them
+
+
+def _state(folder: Path) -> frozenset[Any]:
+    """The files of a folder as they now are."""
+    states = [(file.name, file.stat()) for file in folder.iterdir() if file.is_file()]
+    return frozenset((name, of.st_size, of.st_mtime_ns, of.st_ctime_ns, of.st_ino) for name, of in states)
+
+
+def _check(path: str, revision: str | None, source: str, options: Mapping[str, Any]) -> None:
+    """Raise UserError as `check_weights`."""
+    config = load_config(path, revision, options["trust_remote_code"])
     if key := next((key for key in _ELSEWHERE if getattr(config, key, None)), None):
         what, fix = f"config.json has other weights loaded than those beside it ({key})", "take that key out of it"
         raise UserError(what, where=path, fix=fix)
@@ -85,7 +104,6 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
     _check_tied(model, shapes, path)
     if comparison.ignorable:
         _say_once(f"{path}: left out, as the model has no use for them: {_named(comparison.ignorable)}\n")
-    return options
 
 
 def check_gguf(

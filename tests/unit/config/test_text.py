@@ -7,7 +7,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tepo.common import interpreter
+from tepo.common import interpreter, paths
 from tepo.common.errors import UserError
 from tepo.common.trust import caller, say
 from tepo.config.compose import compose
@@ -18,6 +18,7 @@ from tepo.training.run import Run
 from tepo_cli.cli_options import compose_run
 from tepo_cli.main import app
 from tepo_cli.train_run import compose_one
+from tests.support.runs import write
 
 NUMBERS = ("12e4567", "7e5", "007", "1_000", "0x10", "1:30", ".5", "12.10", "1e5", "nan", "inf", "-0", "2024-01-05")
 WORDS = ("true", "True", "yes", "on", "off", "~", "str(5)", "range(1,3)", "1,2")
@@ -94,6 +95,15 @@ def test_text_of_an_option_that_yaml_takes_for_something_else_is_refused(
     assert compose(["model=mine", f"model.revision={text}"]).model.revision == text
     path.write_text(path.read_text().replace(text, f"'{text}'"))
     assert compose(["model=mine"]).model.revision == text
+
+
+def test_so_is_text_in_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = (paths.CONFIG / "data/laptop.yaml").read_text()
+    path = write(tmp_path / "data/mine.yaml", shipped.replace("[add3, ", "[7e+5, "))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"data\.benchmarks is text, and YAML reads what is written there as") as caught:
+        compose(["data=mine"])
+    assert caught.value.where.startswith(f"{path}:6")
 
 
 def study(folder: Path, text: str = "", *, vary: str = "", label: str = "GRPO", words: tuple[str, ...] = ()) -> Path:

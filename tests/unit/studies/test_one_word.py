@@ -1,5 +1,6 @@
 """A study's name is enough: its scale, and the seeds that records hold it under, are known."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tepo.common.errors import UserError
 from tepo.reporting.charts.style import specification
 from tepo.reporting.headline import headline
 from tepo.store.facts import Facts
-from tepo.studies import planned_facts
+from tepo.studies import plan_studies, planned_facts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -37,16 +38,27 @@ THEIRS = MINE | {"title": "theirs", "scale": "mini", "steps": 3}
 METRICS = {"critic/score/mean": 0.5, "timing_s/step": 2.0, "training/responses": 32}
 
 
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two studies of one seed, each at a scale of its own, that are on record under seeds 0 to 3."""
+    folder = tmp_path_factory.mktemp("written")
     scale = (paths.shipped("scale") / "laptop.yaml").read_text().replace("scale: laptop", "scale: mini", 1)
-    write(tmp_path / "own/scale/mini.yaml", scale)
+    write(folder / "own/scale/mini.yaml", scale)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEPO_PATH", str(folder / "own"))
+        for study in (MINE, THEIRS):
+            write(folder / f"own/experiments/{study['title']}.yaml", STUDY.format(**study))
+            record(str(study["title"]), range(4), folder / "once")
+    return folder
+
+
+@pytest.fixture
+def own(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of these studies and their records, the only ones that there are."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
     monkeypatch.setattr(planned_facts, "study_names", lambda: ["mine", "theirs"])
-    for study in (MINE, THEIRS):
-        write(tmp_path / f"own/experiments/{study['title']}.yaml", STUDY.format(**study))
-        record(str(study["title"]), range(4), tmp_path / "once")
+    monkeypatch.setattr(plan_studies, "claim_files", dict)
     return tmp_path
 
 

@@ -64,9 +64,21 @@ def finished(store: Path, *wanted: int) -> Planned:
     return [(study, units)]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study with all of its runs in a store, and on record."""
+    folder = tmp_path_factory.mktemp("written")
+    write(folder / "own/experiments/mine.yaml", STUDY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEPO_PATH", str(folder / "own"))
+        record_study(folder_of("mine"), finished(folder / "runs"))
+    return folder
+
+
 @pytest.fixture
-def recorded(own: Path, tmp_path: Path) -> Path:
-    record_study(folder_of("mine"), finished(tmp_path / "runs"))
+def recorded(written: Path, own: Path, tmp_path: Path) -> Path:
+    """A copy of its records, beside one of the store."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return folder_of("mine")
 
 

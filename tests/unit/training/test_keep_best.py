@@ -36,6 +36,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, killed after its last step, before it is written down that it is finished."""
+    folder = tmp_path_factory.mktemp("undecided")
+    train_until("mark", small(folder, *KEPT, *FALLING))
+    return folder
+
+
 @pytest.fixture
 def config(store: Path, tmp_path: Path) -> RunConfig:
     """Of the finished run, in a store of its own."""
@@ -93,27 +101,36 @@ def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(config: RunConf
     assert_same_run(rarely.path, RunFolder.of(config).path)
 
 
-@pytest.mark.parametrize("killed_at", ["mark", "keep_weights"])
-def test_killed_between_the_last_step_and_the_choice(
-    config: RunConfig, tmp_path: Path, killed_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before it is written down, and before the other weights are removed."""
-    again = small(tmp_path / "killed", *KEPT, *FALLING)
-    run = RunFolder.of(again)
-    real = getattr(RunFolder, killed_at)
+def train_until(place: str, config: RunConfig) -> RunFolder:
+    """Killed when a finished run calls this method of its folder."""
+    real = getattr(RunFolder, place)
 
     def die(self: RunFolder, *what: str, **facts: object) -> None:
         if what in ((), ("finished",)):
             raise SystemExit("killed")
         real(self, *what, **facts)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, killed_at, die)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, place, die)
         with pytest.raises(SystemExit):
-            train(Run(again))
+            train(Run(config))
+    return RunFolder.of(config)
+
+
+@pytest.mark.parametrize("killed_at", ["mark", "keep_weights"])
+def test_killed_between_the_last_step_and_the_choice(
+    config: RunConfig, undecided: Path, tmp_path: Path, killed_at: str
+) -> None:
+    """Before it is written down, and before the other weights are removed."""
+    shutil.copytree(undecided, tmp_path / "killed")
+    again = small(tmp_path / "killed", *KEPT, *FALLING)
+    run = RunFolder.of(again)
     assert run.checkpoints() == [1, 3, 4]
-    assert run.finished() == (killed_at == "keep_weights")
-    if run.finished():
+    assert not run.finished()
+    if killed_at == "keep_weights":
+        train_until(killed_at, again)
+        assert run.checkpoints() == [1, 3, 4]
+        assert run.finished()
         assert final_model(run.path) == run.checkpoint(1)
         run.check_whole()
     before = run.metrics_file.read_bytes()

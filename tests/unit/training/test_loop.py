@@ -14,10 +14,23 @@ from tepo.training.run import Run
 from tests.support.runs import assert_same_run, interrupted, small
 
 
-def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(Run(small(tmp_path_factory.mktemp("usual"))))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A longer one, in which a step after a checkpoint draws more prompts than it does at first."""
+    folder = train(Run(small(tmp_path_factory.mktemp("whole"), "train.steps=5")))
+    assert refilled([row["rollout/prompts"] for row in RunFolder(folder).metrics()][1:])
+    return folder
+
+
+def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path, usual: Path) -> None:
     """Its configuration keeps null, so that it can be resumed on another card with another choice."""
     words = ("sampler.max_rows=null", "model.gradient_checkpointing=null", "train.checkpoint_every=null")
-    usual, config = train(Run(small(tmp_path))), small(tmp_path / "open", *words, "engine.micro_batch_tokens=null")
+    config = small(tmp_path, *words, "engine.micro_batch_tokens=null")
     run = interrupted(config, 2)
     train(Run(config))
     first, _ = sessions(run.path)
@@ -60,12 +73,14 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
     assert RunFolder(folder).manifest()["status"] == "finished"
 
 
-def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    first, second = train(Run(small(tmp_path / "a"))), train(Run(small(tmp_path / "b")))
-    assert_same_run(first, second)
+def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_again(
+    tmp_path: Path, usual: Path
+) -> None:
+    first = train(Run(small(tmp_path)))
+    assert_same_run(first, usual)
     before = (first / "metrics.jsonl").stat().st_mtime_ns
     steps: list[int] = []
-    assert train(Run(small(tmp_path / "a")), lambda step, row: steps.append(step)) == first
+    assert train(Run(small(tmp_path)), lambda step, row: steps.append(step)) == first
     assert (first / "metrics.jsonl").stat().st_mtime_ns == before
     assert not steps
 
@@ -88,17 +103,17 @@ def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("every", "saved"), [(1, [1, 2]), (2, [2]), ("null", [])])
-def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: int | str, saved: list[int]) -> None:
+def test_an_interrupted_run_ends_as_an_undisturbed_one(
+    tmp_path: Path, whole: Path, every: int | str, saved: list[int]
+) -> None:
     """By the clock nothing is due within the first ten minutes: the run begins again."""
     steps = "train.steps=5"
-    run = interrupted(small(tmp_path / "a", steps, f"train.checkpoint_every={every}"), 2)
+    run = interrupted(small(tmp_path, steps, f"train.checkpoint_every={every}"), 2)
     assert run.checkpoints() == saved
     assert run.manifest()["status"] == "interrupted"
     with run.metrics_file.open("a") as file:  # what a kill in the middle of a write leaves
         file.write('{"training/global_step": 3, "critic/sc')
-    resumed, whole = train(Run(small(tmp_path / "a", steps))), train(Run(small(tmp_path / "b", steps)))
-    assert_same_run(resumed, whole)
-    assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
+    assert_same_run(train(Run(small(tmp_path, steps))), whole)
 
 
 def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -158,15 +158,15 @@ class How:
         int, typer.Option(min=1, max=_MOST, help="GPUs one copy of the model is cut over (vllm).")
     ] = 1
     data_parallel: Annotated[int, typer.Option(min=1, max=_MOST, help="Copies of the model side by side (vllm).")] = 1
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the weights.")] = "auto"
     revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None
-    wrap: Annotated[str | None, typer.Option(help=_WRAP)] = None
+    wrap: Annotated[Literal["auto", "base", "raw"] | None, typer.Option(help=_WRAP)] = None
     thinking: Annotated[
         bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
     ] = None
     system: Annotated[str | None, typer.Option(help=_SYSTEM, show_default=False)] = None
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
-    out: Annotated[Path | None, typer.Option(help=_OUT)] = None
+    out: Annotated[Path | None, typer.Option(help=_OUT, file_okay=False)] = None
     api_key_env: Annotated[str | None, typer.Option(metavar="NAME", help=_API_KEY_ENV, show_default=False)] = None
 
     @property

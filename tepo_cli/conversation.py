@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
@@ -18,7 +17,7 @@ from tepo.sampling.backends import SamplerOptions
 from tepo.sampling.embedded.decoder import longest
 from tepo.sampling.sampler import Sampler, SamplingParams, response_texts
 from tepo.sampling.served import ServedModel
-from tepo_cli.show_scores import Target, find_target
+from tepo_cli.show_scores import Target
 
 _HALF = "\ufffd"  # of a character, whose other tokens are to come
 
@@ -110,10 +109,9 @@ class Conversation:
             self.before.append((question, text))
 
 
-def converse(model: str, store: Path, revision: str | None, manner: Manner, backend: str) -> None:
-    """Answer the questions of standard input until it ends. Raises UserError for a model that cannot be opened or
-    asked; of a question that cannot be asked the reason is printed."""
-    target = find_target(model, store, revision)
+def converse(target: Target, model: str, manner: Manner, backend: str) -> None:
+    """Answer the questions of standard input until it ends. model: the word for it. Raises UserError for a model that
+    cannot be opened or asked; of a question that cannot be asked the reason is printed."""
     if isinstance(target.weights, ServedModel):
         what = "tepo chat loads the weights of a model, and a served one only answers requests"
         fix = "a client of its server, such as `vllm chat`; `tepo eval` measures it where it is"

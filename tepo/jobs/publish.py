@@ -84,14 +84,20 @@ def check_repository(name: str) -> None:
         )
 
 
-def push(files: Mapping[str, bytes | Path], repository: str, message: str, *, private: bool, revision: str) -> str:
-    """Send all files in one commit, and make the repository or the branch where it is missing. Returns the address of
-    the commit. Raises UserError for what the hub refuses, and with exit code 1 where it does not answer."""
-    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+def check_token(repository: str) -> None:
+    """Raise UserError where nothing could be sent."""
+    from huggingface_hub import get_token
 
     if not get_token():
         fix = "`hf auth login`, or HF_TOKEN with a token that may write"
         raise UserError("there is no token of the hub on this machine", where=repository, fix=fix)
+
+
+def push(files: Mapping[str, bytes | Path], repository: str, message: str, *, private: bool, revision: str) -> str:
+    """Send all files in one commit, and make the repository or the branch where it is missing. Returns the address of
+    the commit. Raises UserError for what the hub refuses, and with exit code 1 where it does not answer."""
+    from huggingface_hub import CommitOperationAdd, HfApi
+
     api = HfApi()
     with _explained(repository):
         api.create_repo(repository, private=private or None, exist_ok=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tepo.common.errors import RunFailed, unknown_name
+from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted, setting_text
 from tepo.launch.local import UnitProgress, run_local, same_twice, unfinished
 from tepo.launch.sbatch import SlurmOptions, check_slurm, nodes_here
@@ -34,6 +34,8 @@ class Slots:
     def __post_init__(self) -> None:
         if self.launcher not in LAUNCHERS:
             raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
+        if self.jobs is not None and self.jobs < 1:
+            raise UserError("at least one run at a time", where=f"jobs={self.jobs}", fix="jobs=1, or leave it out")
 
 
 def run_planned(plan: Callable[[], Planned], slots: Slots, quiet: bool = False) -> Planned:

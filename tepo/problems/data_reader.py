@@ -62,6 +62,7 @@ _MORE = re.compile(  # in a file of JSON lines
     rb"|includegraphics|</?think"
 )
 _SHOWN = 3  # rows that are printed
+_LOOKED = 100  # rows by which columns are chosen
 _LINE = 90  # characters of each
 
 
@@ -199,7 +200,7 @@ def _foreign(path: Path) -> bool:
     if not isinstance(first, Mapping):
         return False
     if "problem" not in first:
-        return _has_problem(first)
+        return _has_problem(first) or b'"problem"' not in text
     return "id" not in first or "answer" not in first or bool(choice_columns(list(first)) or _MORE.search(text))
 
 
@@ -248,7 +249,9 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str], rewarde
     """What the columns hold; an answer that only a conversation holds has the column of the problem. Raises UserError
     where none holds a problem, where none holds an answer and rewards are given no column either, and for a column that
     is not there."""
-    first = [row for row in rows[:100] if isinstance(row, Mapping)]
+    if not rows:
+        raise UserError("no rows", where=where, fix="a row for each problem")
+    first = [row for row in rows[:_LOOKED] if isinstance(row, Mapping)]
     columns = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
     by_name = {spelled(column): column for column in reversed(columns)}
     choices = choice_columns(columns)
@@ -271,14 +274,19 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str], rewarde
         for column in map(named, likely):
             if key not in chosen and any(_at(row, column) not in (None, "", []) for row in first):
                 chosen[key] = column
+
+    def none_is(key: str) -> str:
+        if empty := [column for column in map(named, names[key]) if column in columns]:
+            looked_at = "every row" if len(rows) <= _LOOKED else f"the first {_LOOKED} rows"
+            return f"; empty in {looked_at}: {', '.join(empty)}"
+        return f": none is called {', '.join(names[key])}"
+
     if "problem" not in chosen:
-        looked_for = ", ".join(names["problem"])
-        raise UserError(f"no column holds a problem: none is called {looked_for}", where=where, fix=fix)
+        raise UserError(f"no column holds a problem{none_is('problem')}", where=where, fix=fix)
     if "answer" not in chosen and not rewarded:
         if not any(_is_conversation(_at(row, chosen["problem"])) for row in first):
-            looked_for = ", ".join(names["answer"])
             fix += "; where rows have none, data.columns=[COLUMN] with a reward of your own (data.reward)"
-            raise UserError(f"no column holds an answer: none is called {looked_for}", where=where, fix=fix)
+            raise UserError(f"no column holds an answer{none_is('answer')}", where=where, fix=fix)
         chosen["answer"] = chosen["problem"]
     choices = (chosen["choices"],) if "choices" in chosen else choices
     before, behind, problem_name = None, None, "" if "problem" in fields else spelled(chosen["problem"])

@@ -6,6 +6,9 @@ from pathlib import Path
 from tepo.common.errors import UserError, nearest
 from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import AGAIN
+
+_PARTS = ("manifest.json", "config.json")
 
 
 def check_place(store: Path) -> None:
@@ -41,7 +44,12 @@ def nearest_run(name: str, store: Path) -> str | None:
 
 
 def no_run(name: str, store: Path) -> UserError:
-    """The error for a name that no run has."""
+    """The error for a name that no run has, or one that was copied half."""
+    there = [run.path for run in runs(Path(name).parent) if run.path.name == Path(name).name]
+    begun = [run.path for run in runs(store) if name and run.path.name.startswith(name)]
+    for folder in (*there, *begun):  # whole ones have been looked for
+        what = f"half a run: no {' and no '.join(part for part in _PARTS if not (folder / part).is_file())}"
+        return UserError(what, where=str(folder), fix=AGAIN)
     near = nearest_run(name, store)
     fix = f"{near} is the nearest" if near else "`tepo list` shows the runs"
     return UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
@@ -62,7 +70,7 @@ def runs(store: Path) -> list[RunFolder]:
 
 
 def _complete(run: RunFolder) -> bool:
-    return all((run.path / part).is_file() for part in ("manifest.json", "config.json"))
+    return all((run.path / part).is_file() for part in _PARTS)
 
 
 def _ids(store: Path) -> list[str]:

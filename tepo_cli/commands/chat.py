@@ -33,6 +33,11 @@ def chat(
     \b
     tepo chat package:laptop
     tepo chat runs/RUN"""
+    from tepo.sampling.backends import SamplerOptions
+    from tepo_cli.show_scores import find_target
+
+    target = find_target(model, store, revision)  # before transformers is loaded
+    SamplerOptions(backend).resolved_kind()
     from tepo_cli.conversation import Manner, converse
 
-    converse(model, store, revision, Manner(raw, temperature, max_new_tokens, seed), backend)
+    converse(target, model, Manner(raw, temperature, max_new_tokens, seed), backend)

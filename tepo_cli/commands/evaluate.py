@@ -95,7 +95,7 @@ def responses(
     read = {
         name: {problem.id: problem for problem in answered(_evaluation(name, benchmark, store))}
         for name in (run, vs)
-        if name
+        if name is not None
     }
     for name, problem in read[run].items():
         sides = {who: problems[name] for who, problems in read.items() if name in problems}

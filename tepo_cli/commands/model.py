@@ -14,6 +14,7 @@ from tepo_cli.cli_options import Asked, Quiet, unbundled
 app = typer.Typer(help="Models to train from: fetch a small one, or warm-start one.", no_args_is_help=True)
 _NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), smollm2-135m-words, -wordings."
 _MODEL = "Which model: smollm2-135m, smollm2-135m-wordings, or a name for --from."
+_OUT = "Folder for the model (default: base-NAME; of a pretrained one the cache)."
 _NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
 
 
@@ -78,9 +79,7 @@ def _folder(name: str, source: Path | None = None) -> Path:
 @app.command()
 def warmstart(
     name: Annotated[str, typer.Argument(help=_NAME)] = "laptop",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the model (default: base-NAME; of a pretrained one the cache).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help=_OUT, file_okay=False)] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
     ] = None,

@@ -218,9 +218,9 @@ def grade(
 def _rows(file: str) -> list[dict[str, Any]]:
     """The rows of a file or of standard input. Raises UserError naming every line that cannot be graded (the first
     _NAMED of them)."""
-    if file != "-" and not Path(file).is_file():
+    if file != "-" and (Path(file).is_dir() or not Path(file).exists()):  # a pipe is no regular file
         fix = 'a file of JSON lines {"gold": …, "prediction": …}, or - for standard input'
-        raise UserError("no such file", where=file, fix=fix)
+        raise UserError("a folder, not a file" if Path(file).is_dir() else "no such file", where=file, fix=fix)
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     rows, wrong = [], {}
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -229,11 +229,13 @@ def _rows(file: str) -> list[dict[str, Any]]:
                 rows.append(_row(line))
             except UserError as error:
                 wrong[number] = error
+    where = "standard input" if file == "-" else file
+    if not rows and not wrong:
+        raise UserError("no rows", where=where, fix='{"gold": …, "prediction": …} on each line')
     if wrong:
         what = [f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:"]
         what += [f"  line {number}: {error.what}" for number, error in wrong.items()][:_NAMED]
         what += [f"  and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
-        where = "standard input" if file == "-" else file
         raise UserError("\n".join(what), where=where, fix=next(iter(wrong.values())).fix)
     return rows
 

@@ -29,7 +29,7 @@ def push(
 
     \b
     tepo push RUN NAME/MODEL --dry-run"""
-    from tepo.jobs.publish import CARD, check_repository, files_of, size_of
+    from tepo.jobs.publish import CARD, check_repository, check_token, files_of, size_of
     from tepo.jobs.publish import push as send
     from tepo.reporting.progress import say, waiting
     from tepo.store.find_run import find_run, no_run
@@ -39,6 +39,8 @@ def push(
     run_folder = find_run(run, place)
     if run_folder is None:
         raise no_run(run, place)
+    if not dry_run:
+        check_token(repository)
     with waiting(f"run {run_folder.path.name}: every file is read"):
         files = files_of(run_folder)
     if dry_run:

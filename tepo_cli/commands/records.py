@@ -21,7 +21,7 @@ def write(
     seeds: Seeds = None,
     store: Store = Path("runs"),
     override: Set = None,
-    out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
+    out: Annotated[Path | None, typer.Option(help=_OUT, file_okay=False)] = None,
 ) -> None:
     """Record the finished runs of a store, in a folder for each study.
 

@@ -61,7 +61,7 @@ def figure(
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
     ] = "steps",
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    out: Annotated[Path, typer.Option(help="Folder for the files.", file_okay=False)] = Path("figures"),
 ) -> None:
     """Draw figures from what the store holds.
 

@@ -77,6 +77,11 @@ def train(
         show_finished(run, words, evaluate=evaluate)
         return
     with waiting(f"loading torch for {run.config.model.name}", quiet):
+        from tepo.training.preflight import check_golds, check_settings
+
+        if "RANK" not in os.environ and not folder.finished():  # seconds before transformers is loaded
+            check_settings(run)
+            check_golds(run.config)
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 

@@ -58,6 +58,8 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.train("seed=3", store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
         tepo.results("panel_e", overrides="seed=3", store=tmp_path)
+    with pytest.raises(tepo.UserError, match="jobs=0"):
+        tepo.run("panel_e", jobs=0, store=tmp_path)
     with pytest.raises(tepo.UserError, match="unknown objective option 'tpo'"):
         tepo.train(objective="tpo", seed=3, store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"did you mean 'train\.steps'"):

@@ -48,7 +48,7 @@ class NoMixedGroups(EarlyStop):
         self.examples = examples
         count, right, wrong = rollout.consumed, rollout.all_have(1.0), rollout.all_have(0.0)
         kind: Kind = "no signal"
-        why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"
+        why = f"none of {count} prompts gave responses of different reward ({right} all right, {wrong} all wrong)"
         if wrong == count:
             kind, why = "collapse", f"all responses to the {count} prompts drawn were wrong"
             if step == 1:

@@ -114,6 +114,35 @@ def test_numbers_that_nobody_means_are_refused_before_anything_starts(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["eval add3 -m package:laptop", "figure panel-e --records", "records write panel-e", "model warmstart laptop"],
+)
+def test_a_folder_for_results_that_is_a_file_is_refused(words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is a file" in typed(*words.split(), "--out", str(tmp_path / "file"))
+
+
+def test_a_run_without_a_name_is_none(tmp_path: Path) -> None:
+    assert "no run ''" in typed("responses", "", "add3", "--store", str(tmp_path))
+
+
+@pytest.mark.parametrize("part", ["config.json", "manifest.json"])
+def test_half_a_run_is_named_with_what_it_lacks(part: str, tmp_path: Path) -> None:
+    run = tmp_path / "0123456789ab"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("")
+    (run / ({"config.json", "manifest.json"} - {part}).pop()).write_text("{}")
+    for words in (("push", str(run), "a/b"), ("push", "0123", "a/b"), ("responses", "0123", "add3")):
+        said = typed(*words, "--store", str(tmp_path))
+        assert f"half a run: no {part}\nin: {run}" in said
+
+
+def test_rows_that_are_not_there_cannot_be_graded(tmp_path: Path) -> None:
+    assert "no rows" in typed("data", "grade", "/dev/null")
+    assert "a folder" in typed("data", "grade", str(tmp_path))
+
+
 def test_more_responses_a_step_than_a_machine_holds_are_refused() -> None:
     config = compose(["train.prompts_per_step=100000", "train.samples_per_prompt=100000"])
     with pytest.raises(UserError, match="10,000,000,000 responses a step"):

@@ -46,6 +46,34 @@ def test_a_missing_file_is_named_without_torch(tmp_path: Path) -> None:
     assert "no such file" in "".join(said[:-1])
 
 
+def test_what_needs_no_tokenizer_is_refused_without_transformers(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def reward(problem, response) return 1")
+    (tmp_path / "golds.csv").write_text("question,answer\n4,2+2=\n6,3+3=\n")
+    model = ("--model", "package:laptop")
+    mistakes = {
+        ("eval", "add3", *model, "--dtype", "int8"): "not one of",
+        ("eval", "add3", *model, "--wrap", "chat"): "not one of",
+        ("chat", "runs/nowhere"): "no model and no run",
+        ("chat", "package:laptop", "--backend", "vlm"): "unknown backend",
+        ("train", "data.reward=broken.py"): "not valid Python",
+        ("train", "data=golds.csv"): "no reward would be given",
+    }
+    code = """
+import json, sys
+from typer.testing import CliRunner
+from tepo_cli.main import app
+for words in json.loads(sys.argv[1]):
+    ended = CliRunner().invoke(app, words)
+    code = getattr(ended.exception, "exit_code", ended.exit_code)
+    print(json.dumps([code, "transformers" in sys.modules, f"{ended.output} {ended.exception}"]))
+"""
+    lines = python("-c", code, json.dumps(list(mistakes)), cwd=tmp_path).stdout.splitlines()
+    for (words, hint), line in zip(mistakes.items(), lines, strict=True):
+        exit_code, loaded, said = json.loads(line)
+        assert (exit_code, loaded) == (2, False), words
+        assert hint in said
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_shown_without_torch(tmp_path: Path) -> None:
     words = ("train", "train.steps=1", "train.prompts_per_step=8", "train.mini_batch_prompts=8", "train.max_rounds=8")

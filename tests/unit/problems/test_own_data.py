@@ -327,6 +327,19 @@ def test_what_was_looked_for_is_said(tmp_path: Path) -> None:
     assert "columns: question, result" in no.value.fix
     with pytest.raises(UserError, match=r"no column holds a problem: none is called problem, question"):
         _read(tmp_path, [{"riddle": "1?", "answer": "1"}])
+    (tmp_path / "lines.jsonl").write_text('{"riddle": "1?", "key": "1"}\n')
+    with pytest.raises(UserError, match="no column holds a problem") as no:
+        read_data(str(tmp_path / "lines.jsonl"))
+    assert "columns: riddle, key; data.fields.problem=COLUMN" in no.value.fix
+
+
+def test_empty_columns_and_files_without_rows_are_called_that(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column holds an answer; empty in every row: answer"):
+        _read(tmp_path, [{"question": "1?", "answer": None}])
+    for name, text in (("header.csv", "question,answer\n"), ("list.json", "[]")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match="no rows"):
+            read_data(str(tmp_path / name))
 
 
 def test_verify_shows_what_became_of_each_column_and_trains_the_same(

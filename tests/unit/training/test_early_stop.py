@@ -76,6 +76,12 @@ def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
     torch.testing.assert_close(result, base, rtol=0, atol=0)
 
 
+def test_equal_rewards_between_right_and_wrong_are_not_called_either(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text("def reward(problem, response): return 0.5")
+    run = RunFolder(train(Run(small(tmp_path / "runs", f"data.reward={tmp_path / 'half.py'}", "train.max_rounds=1"))))
+    assert "gave responses of different reward (0 all right, 0 all wrong)" in run.ending().why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "kind"), [(COLLAPSING, "collapse"), (DIVERGING, "diverged")])
 def test_the_result_is_the_weights_before_the_step_however_often_they_were_saved(

@@ -86,7 +86,7 @@ def show_fits(
     alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
-        if not unit.row.base:
+        if unit.trains:
             unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), Run(unit.config).needs.initial_policy), []).append(unit)
     points = [list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()]
@@ -95,7 +95,7 @@ def show_fits(
         _show_fit(
             Run(alike[0].config), "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose
         )
-        peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.in_store.metrics()))]
+        peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.folder.metrics()))]
         if peaks:
             maxima = ", ".join(
                 f"{phase} {max(unit_peaks[phase] for unit_peaks in peaks):.1f} GiB" for phase in peaks[0]
@@ -217,7 +217,7 @@ def _say_assumed(card: str | None, *, verbose: bool) -> None:
 
 def show_disk(units: Sequence[Unit]) -> None:
     """A line for each model and size of checkpoint, and one for all."""
-    trained = [Run(unit.config) for unit in unique(units) if not unit.row.base]
+    trained = [Run(unit.config) for unit in unique(units) if unit.trains]
     for (name, disk), count in Counter((run.config.model.name, run_disk(run)) for run in trained).items():
         say_wrapped(
             f"disk, {name}: {_gb(disk.peak)} for a run while it trains ({disk.checkpoints} checkpoints of "

@@ -130,6 +130,6 @@ def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
         print(rendered.rstrip("\n"))
     else:
         Screen(width=screen_width()).print(rendered)
-    run_ids = sorted({unit.id for unit in units if unit.folder.is_dir()})
+    run_ids = sorted({unit.id for unit in units if unit.folder.path.is_dir()})
     if run_ids:
-        say(f"runs in {units[0].folder.parent}: {', '.join(run_ids[:8])}{' …' if len(run_ids) > 8 else ''}")
+        say(f"runs in {units[0].store}: {', '.join(run_ids[:8])}{' …' if len(run_ids) > 8 else ''}")

@@ -35,7 +35,7 @@ _COLUMNS = (Column("rank", "Rank", Kind.TEXT), Column(AVERAGE, "Avg."), Column("
 
 def board_table(planned: Planned, facts: Facts) -> Table:
     """The methods by rank and average, all of one protocol. planned: the board's study, and those of further rows."""
-    units = [unit for _, part in planned for unit in part if not unit.row.base]
+    units = [unit for _, part in planned for unit in part if unit.trains]
     known: dict[str, list[float]] = {}
     for (row, _), value in averages(units, facts).items():
         known.setdefault(row, []).append(value)

@@ -25,7 +25,7 @@ from tepo.reporting.tables.sweep_table import LOST, environment_of
 from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.claims import MEASURES, OWN
-from tepo.studies.plan import Unit, row_key, scale_of
+from tepo.studies.plan import Unit, reported, row_key, scale_of
 from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study
 
@@ -214,7 +214,7 @@ def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str]
     """Runs behind each cell (part of the block, row and value): seed, id, and whether it ended early."""
     cells: dict[tuple[str, str, str], list[tuple[int, str, bool]]] = {}
     for unit in units:
-        if not unit.row.base and (point := unit.row.setting.point):
+        if unit.trains and (point := unit.row.setting.point):
             ending = str(facts.of(unit.id).ending or "")
             failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
             key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
@@ -226,7 +226,7 @@ def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str)
     """Training curves and step times of each model and setting."""
     parts: dict[str, list[Unit]] = {}
     tuned = study.tune_at(scale_of(units))
-    for unit in (unit for unit in units if not unit.tuning):
+    for unit in reported(units):
         # rows that are tuned have each their own setting, and are drawn together
         parts.setdefault("" if tuned else _place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
@@ -248,7 +248,7 @@ def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
         for study, others in [(first, units), *(entry for entry in planned if entry[0] is not first)]:
             if study is not first and (first.registered or study.registered):
                 continue
-            beside = [unit for unit in others if not unit.tuning and unit.model == model]
+            beside = [unit for unit in reported(others) if unit.model == model]
             beside = [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
             if study is first or len({unit.label for unit in (*part, *beside)}) <= _JOINT:
                 part += beside
@@ -297,7 +297,7 @@ def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
     setting too where there are several."""
     labelled_units = zip(_labels(units), units, strict=True)
-    trained = {(label, unit.seed): unit for label, unit in labelled_units if not unit.row.base}
+    trained = {(label, unit.seed): unit for label, unit in labelled_units if unit.trains}
     runs = pd.DataFrame(
         [(label, seed, unit.id, bool(facts.of(unit.id).ending)) for (label, seed), unit in trained.items()],
         columns=["method", "seed", "run", "ended"],
@@ -342,11 +342,11 @@ def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, ag
     the rows that were not run, and where the runs hold none of its metrics."""
     figure = next(figure for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in figure.rows]
-    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
+    missing = sorted({unit.label for unit in chosen if not facts.of(unit.key).done})
     if missing:
         raise UserError(
             f"figure {name} needs rows that were not run: {', '.join(missing)}",
-            where=f"store {chosen[0].folder.parent}",
+            where=f"store {chosen[0].store}",
             fix=f"tepo ablate figures --scale {scale_of(units)}",
         )
     looks, steps, title = looks_of(chosen), run_steps(chosen, facts), figure.of or figure.name

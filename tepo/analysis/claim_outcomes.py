@@ -56,7 +56,7 @@ class ClaimOutcome:
     @property
     def done(self) -> int:
         """Runs that are measured."""
-        return sum(self.facts.of(unit.id, tuning=unit.tuning).done for unit in self.units)
+        return sum(self.facts.of(unit.key).done for unit in self.units)
 
 
 def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:

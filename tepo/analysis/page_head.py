@@ -28,7 +28,7 @@ def head_of(planned: Planned, facts: Facts, own: Collection[str] = ()) -> PageHe
     """Words of the first screen on studies and their runs. own: keys of the reader's own rows."""
     few = [(study, part) for study, part in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
-    trained = [unit for unit in units if not unit.row.base]
+    trained = [unit for unit in units if unit.trains]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
     scales = scales_text(planned)
     authors = list(dict.fromkeys(study.author for study, _ in planned if study.author))
@@ -69,7 +69,7 @@ def _asked(planned: Planned, own: Collection[str]) -> str:
         (row_key(unit) not in own, unit.row_label): None
         for study, units in planned
         for unit in units
-        if not unit.row.base and unit.row.label != study.baseline
+        if unit.trains and unit.row.label != study.baseline
     }
     return _beside([label for _, label in sorted(labels, key=lambda label: label[0])], baselines[0])
 
@@ -100,7 +100,7 @@ def _beside(labels: Sequence[str], baseline: str) -> str:
 
 def _sources(units: Sequence[Unit]) -> list[tuple[str, str]]:
     """Where training problems, rewards and benchmarks come from: words, and an address or nothing."""
-    trained, lines = [unit.config.data for unit in units if not unit.row.base], list[tuple[str, str]]()
+    trained, lines = [unit.config.data for unit in units if unit.trains], list[tuple[str, str]]()
     for data in {data.name: data for data in trained}.values():
         sets = hub_sets(data)
         lines += [(f"Training problems: {path}", f"{_HUB}{path}") for path in sets]
@@ -162,13 +162,13 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "untrained"
-    if seeds := {unit.seed for unit in units if not unit.row.base}:
+    if seeds := {unit.seed for unit in units if unit.trains}:
         numbers = ranges(seeds)
         under = counted(len(seeds), "seed") if numbers.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {numbers}"
-        steps = sorted({unit.config.train.steps for unit in units if not unit.row.base})
-        length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+        steps = [unit.steps for unit in units if unit.trains]
+        length = " to ".join(map(str, dict.fromkeys((min(steps), max(steps)))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    measured_count = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
+    measured_count = sum(facts.of(unit.key).done for unit in units)
     runs = (
         counted(len(units), "run")
         if measured_count == len(units)

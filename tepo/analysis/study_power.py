@@ -13,7 +13,7 @@ from tepo.evaluation.statistics.power import Spread, found_from, pooled, smalles
 from tepo.evaluation.statistics.samples import pair_rows
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, family_of, row_key
+from tepo.studies.plan import Unit, family_of, reported, row_key
 from tepo.studies.plan_studies import Planned
 
 
@@ -67,15 +67,14 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
     families = [batches[study.batch] if study.batch else family_of(study, units) for study, units in planned]
     for family, (study, units) in zip(families, planned, strict=True):
         groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}  # rows of one model at one setting
-        for unit in units:
-            if not unit.tuning:
-                rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
-                rows.setdefault(unit.row.label, []).append(unit)
+        for unit in reported(units):
+            rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
+            rows.setdefault(unit.row.label, []).append(unit)
         for rows in groups.values():
             if study.baseline is None or study.baseline not in rows:
                 continue
             baseline = rows.pop(study.baseline)
-            trained = {row_key(row[0]): row for row in rows.values() if not row[0].row.base}
+            trained = {row_key(row[0]): row for row in rows.values() if row[0].trains}
             seeds = max([seeds, *map(len, trained.values())])
             for difference in _measured(baseline, list(trained.values()), family, facts):
                 measured.setdefault(tuple(sorted((_ids(trained[difference.label]), _ids(baseline)))), difference)

@@ -100,11 +100,11 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         if slurm is None:
             failures = run_local(todo, jobs, gpus, watch)
         else:
-            failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
+            failures = run_slurm(todo, slurm, todo[0].store, watch)
     for unit in todo:
-        if ending := unit.in_store.ending():
+        if ending := unit.folder.ending():
             note(f"{unit.title} ended with {ending}: {ending.why}")
-    costs = {unit.id: unit.in_store.costs() for unit in todo}
+    costs = {unit.id: unit.folder.costs() for unit in todo}
     note("; ".join(filter(None, (spent(costs), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
         lines = [f"{len(failures)} of the runs failed:"]
@@ -115,7 +115,7 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         unstarted_units = [unit for unit in todo if unit.id not in failed and not unit.done()]
         if unstarted_units and same_twice(failures):
             lines.append(f"two failed alike, so {counted(len(unstarted_units), 'run')} did not start")
-        where = f"see log.txt in each run's folder in {todo[0].folder.parent}"
+        where = f"see log.txt in each run's folder in {todo[0].store}"
         fix = f"{where}; the same command tries them again and keeps the rest"
         raise RunFailed("\n".join(lines), fix=fix)
 

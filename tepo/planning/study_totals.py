@@ -38,7 +38,7 @@ def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
     hours_by_key: dict[tuple[object, ...], float | None] = {}
     runs, unfit = [], []
     for unit in units:
-        config, trained = unit.config, not unit.row.base
+        config, trained = unit.config, unit.trains
         if trained:
             unit.as_typed()  # its objective is loaded
         run = Run(config)
@@ -66,7 +66,7 @@ class StudyDisk:
 
 def study_disk(units: Iterable[Unit]) -> StudyDisk:
     """Disk space of the distinct runs that train."""
-    runs = [run_disk(Run(unit.config)) for unit in unique(units) if not unit.row.base]
+    runs = [run_disk(Run(unit.config)) for unit in unique(units) if unit.trains]
     weights = sum(run.weights for run in runs)
     largest_extra = max((run.peak - run.weights for run in runs), default=0.0)
     return StudyDisk(weights, weights + largest_extra, sum(run.peak for run in runs))

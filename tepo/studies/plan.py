@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from tepo.common import trust
 from tepo.common.errors import UserError
@@ -24,31 +25,38 @@ from tepo.studies.vary import key_of
 
 @dataclass(frozen=True)
 class Unit:
-    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
+    """One row at one model and seed: a run to train, and the benchmarks to measure it on. `Base` and `Trial` are the
+    other kinds.
 
-    tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
-    problem can enter the choice. recorded: nothing of it is left to do, as a record of today holds it.
-    recorded_base: it starts from the base on record, and this machine has another one of that name.
+    recorded: nothing of it is left to do, as a record of today holds it. recorded_base: it starts from the base on
+    record, and this machine has another one of that name.
     """
+
+    trains: ClassVar[bool] = True
+    tuning: ClassVar[bool] = False  # it helps to choose a setting, and is not reported
+    measured_by: ClassVar[str] = "--evaluate"  # the option of its `tepo train`
 
     row: StudyRow
     model: str
     seed: int
     config: RunConfig
     overrides: tuple[str, ...]
-    folder: Path
-    tuning: bool = False
+    folder: RunFolder  # in the store, whether it is there or not
     recorded: bool = False
     recorded_base: bool = False
 
     @property
     def id(self) -> str:
-        return self.folder.name
+        return self.folder.path.name
 
     @property
-    def in_store(self) -> RunFolder:
-        """Its folder in the store, whether it is there or not."""
-        return RunFolder(self.folder)
+    def key(self) -> tuple[str, bool]:
+        """Its own among the facts: one study may tune with a run that another measures."""
+        return self.id, self.tuning
+
+    @property
+    def store(self) -> Path:
+        return self.folder.path.parent
 
     @property
     def label(self) -> str:
@@ -62,15 +70,13 @@ class Unit:
 
     @property
     def title(self) -> str:
-        """The label with the seed; a base has none."""
-        return self.label if self.row.base else f"{self.label} seed {self.seed}"
+        """The label with the seed."""
+        return f"{self.label} seed {self.seed}"
 
     @property
     def outcome(self) -> str:
-        """How far the run is, of a base whether it is measured."""
-        if self.row.base:
-            return "not measured" if self.missing_benchmarks() else "measured"
-        return self.in_store.outcome()
+        """How far the run is."""
+        return self.folder.outcome()
 
     def _shown(self, text: str) -> str:
         """`{steps}` is what this unit trains."""
@@ -127,34 +133,69 @@ class Unit:
 
     @property
     def steps(self) -> int:
-        """Steps that it trains, none of a base."""
-        return 0 if self.row.base else self.config.train.steps
+        """Steps that it trains."""
+        return self.config.train.steps
 
     def trained(self) -> bool:
-        return self.row.base or self.recorded or self.in_store.finished()
+        return self.recorded or self.folder.finished()
 
     @property
     def benchmarks(self) -> list[str]:
         """Benchmarks that it is measured on."""
-        return [] if self.tuning else self.config.data.benchmarks
+        return self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:
-        return [] if self.recorded else [name for name in self.benchmarks if not self.in_store.has(name)]
+        return [] if self.recorded else [name for name in self.benchmarks if not self.folder.has(name)]
 
     def validation(self) -> float | None:
         """The share of validation problems that the finished run's last weights answer, by the store; None where it is
         missing, or of other problems."""
-        return final_validation(self.in_store, self.config)
+        return final_validation(self.folder, self.config)
 
     def to_measure(self) -> float:
-        """Benchmarks that are missing; a validation counts by its share of their responses."""
-        if self.tuning:
-            has_validation = self.recorded or self.validation() is not None
-            return 0 if has_validation else validation_share(self.config)
+        """Benchmarks that are missing."""
         return len(self.missing_benchmarks())
 
     def done(self) -> bool:
         return self.trained() and self.to_measure() == 0
+
+
+class Base(Unit):
+    """The untrained model: there is nothing to train, and one seed stands for all."""
+
+    trains = False
+
+    @property
+    def title(self) -> str:
+        return self.label
+
+    @property
+    def outcome(self) -> str:
+        return "not measured" if self.missing_benchmarks() else "measured"
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    def trained(self) -> bool:
+        return True
+
+
+class Trial(Unit):
+    """A run that helps to choose a setting. It is validated in place of being measured, by which no benchmark's problem
+    can enter the choice."""
+
+    tuning = True
+    measured_by = "--validate"
+
+    @property
+    def benchmarks(self) -> list[str]:
+        return []
+
+    def to_measure(self) -> float:
+        """A validation counts by its share of the benchmarks' responses."""
+        has_validation = self.recorded or self.validation() is not None
+        return 0 if has_validation else validation_share(self.config)
 
 
 @cache
@@ -213,13 +254,12 @@ def make_plan(
             return (0,)
         return tune.seeds_of(row.setting) if tune else report_seeds
 
-    units = [
-        unit_of(row, model, words_of[model, row.name], seed, store)
+    return [
+        unit_of(row, model, words_of[model, row.name], seed, store, kind=Trial if tune else Unit)
         for model in dict.fromkeys(model for model, _ in words_of)
         for row in study.rows_at(scale)
         for seed in seeds_of(row)
     ]
-    return [replace(unit, tuning=tune is not None and not unit.row.base) for unit in units]
 
 
 def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Sequence[int]:
@@ -232,20 +272,29 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
     return check_seeds(seeds)
 
 
-def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path, on_record: bool = False) -> Unit:
-    """A unit of a row. on_record: from the base on record, whatever lies here under its name."""
+def unit_of(
+    row: StudyRow,
+    model: str,
+    words: tuple[str, ...],
+    seed: int,
+    store: Path,
+    on_record: bool = False,
+    kind: type[Unit] = Unit,
+) -> Unit:
+    """A unit of a row, of a kind unless the row is the base. on_record: from the base on record, whatever lies here
+    under its name."""
     recipe_config, recipe = composed(words, on_record)
     config = replace(recipe_config, store=str(store), seed=seed)
-    run = RunFolder.of_base(config, on_record) if row.base else RunFolder(store / run_id(config, recipe))
-    return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path, recorded_base=on_record)
+    folder = RunFolder.of_base(config, on_record) if row.base else RunFolder(store / run_id(config, recipe))
+    kind = Base if row.base else kind
+    return kind(row, model, seed, config, (*words, f"seed={seed}"), folder, recorded_base=on_record)
 
 
 def on_record(unit: Unit) -> Unit:
     """The unit as records know it. What lies here under the name of its base is part of no record."""
     if unit.recorded_base or not unit.other_bases:
         return unit
-    same = unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.folder.parent, on_record=True)
-    return replace(same, tuning=unit.tuning)
+    return unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.store, True, type(unit))
 
 
 def scale_of(units: Sequence[Unit]) -> str:
@@ -259,6 +308,11 @@ def row_key(unit: Unit) -> str:
     return f"{unit.model}/{unit.label}"
 
 
+def reported(units: Iterable[Unit]) -> list[Unit]:
+    """All but trials."""
+    return [unit for unit in units if not unit.tuning]
+
+
 def family_of(study: Study, units: Sequence[Unit]) -> int:
     """Number of comparisons that a verdict of the study is corrected over: every row but the baseline, at each setting
     of `vary:` and with each model of the plan, measured or not. 0 without a baseline."""
@@ -269,5 +323,5 @@ def family_of(study: Study, units: Sequence[Unit]) -> int:
 
 
 def unique(units: Iterable[Unit]) -> list[Unit]:
-    """Units with distinct folders, first come first; a run that one study tunes with and another measures is two."""
-    return list({(unit.folder, unit.tuning): unit for unit in units}.values())
+    """Units with distinct keys, first come first."""
+    return list({unit.key: unit for unit in units}.values())

@@ -81,7 +81,7 @@ def plan_studies(
     for study, units in planned:  # on one page a label stands for one run of a scale
         for unit in units:
             other, other_unit = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
-            if other_unit.folder != unit.folder:
+            if other_unit.id != unit.id:
                 differing = sorted(set(other_unit.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
                 fix = "give one of the rows another label, or make them the same; each study can be asked for alone"

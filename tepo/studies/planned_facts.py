@@ -83,19 +83,19 @@ def measured_studies(
         except UserError:  # a file of the user's own that is wrong, or that these seeds and overrides do not suit
             continue
         units = [unit for _, part in planned for unit in part]
-        done = [unit for unit in units if facts.of(unit.id, tuning=unit.tuning).done]
+        done = [unit for unit in units if facts.of(unit.key).done]
         if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
             candidates[name] = units, {unit.id for unit in done}
     chosen, shown_ids = set[str](), set[str]()
-    folders: dict[tuple[str, str, str, int], Path] = {}
+    shown: dict[tuple[str, str, str, int], str] = {}
     # those that are complete first, of these the largest
     for name, (units, ids) in sorted(
         candidates.items(), key=lambda candidate: (-len(candidate[1][1]) / len(candidate[1][0]), -len(candidate[1][1]))
     ):
-        labels = {(scale_of(units), unit.label, unit.model, unit.seed): unit.folder for unit in units}
-        if not ids <= shown_ids and all(folders.get(label, folder) == folder for label, folder in labels.items()):
+        labels = {(scale_of(units), unit.label, unit.model, unit.seed): unit.id for unit in units}
+        if not ids <= shown_ids and all(shown.get(label, id) == id for label, id in labels.items()):
             chosen.add(name)
-            shown_ids, folders = shown_ids | ids, folders | labels
+            shown_ids, shown = shown_ids | ids, shown | labels
     claimed = [CLAIMS] if _any_claim(scale, store, records) else []
     return [*claimed, *(name for name in candidates if name in chosen)]
 
@@ -108,7 +108,7 @@ def _any_claim(scale: str | None, store: Path, records: bool) -> bool:
         say(f"claims are left out: {error.what} in {error.where}")
         return False
     plan, facts = read_facts(planned, records=records)
-    return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in plan)
+    return any(part and all(facts.of(unit.key).done for unit in part) for _, part in plan)
 
 
 def _facts(planned: Planned, records: "Records | None") -> Facts:
@@ -120,7 +120,7 @@ def _facts(planned: Planned, records: "Records | None") -> Facts:
     for unit in (unit for _, units in planned for unit in units):
         of_run.setdefault(unit.id, []).append(unit)
     for id, alike in of_run.items():
-        run, base = alike[0].in_store, alike[0].row.base
+        run = alike[0].folder
         benchmarks = list(dict.fromkeys(name for unit in alike if not unit.recorded for name in unit.benchmarks))
         for name in benchmarks:
             if (answers := run.right_answers(name)) and (result := run.result(name)):
@@ -133,13 +133,13 @@ def _facts(planned: Planned, records: "Records | None") -> Facts:
             curves.append(curves_of(id, rows))
         known_runs[id] = Known(
             "store" if run.opened.is_dir() else "",
-            base or run.finished(),
+            run.finished() or not alike[0].trains,
             alike[0].outcome,
             run.ending(),
             len(rows),
             tuple(run.sessions(benchmarks)),
             tuple(run.costs()),
-            None if base else run.validated(),
+            run.validated(),
         )
     runs = []
     for study, unit in ((study, unit) for study, units in planned for unit in units):
@@ -227,7 +227,7 @@ class Records:
         other studies share some. A claim has its own seeds. Reads what records hold of all of them."""
         units = list(map(on_record, units))
         if tune := study.tune_at(scale := scale_of(units)):
-            units = [unit for unit in units if unit.tuning or unit.row.base]
+            units = [unit for unit in units if unit.tuning or not unit.trains]
             self.read(unit.id for unit in units)
             units = with_chosen(units, tune, reporting_seeds(study, scale, seeds), self.share)
         rows: dict[tuple[str, bool], list[Unit]] = {}
@@ -238,7 +238,7 @@ class Records:
         more = {
             key: [unit for unit in under_seeds(row[0], row[0].row, sorted(known_seeds)) if unit.id in self.by_run]
             for key, row in rows.items()
-            if not row[0].tuning and not row[0].row.base
+            if row[0].trains and not row[0].tuning
         }
         self.read(unit.id for part in (units, *more.values()) for unit in part)
         more = {
@@ -283,7 +283,7 @@ class Records:
     def share(self, unit: Unit) -> float | None:
         """Validation of a unit that helps to choose, by the store or by its record."""
         self.read([unit.id])
-        if (share := unit.validation()) is not None or not self.holds(replace(unit, tuning=True)):
+        if (share := unit.validation()) is not None or not self.holds(unit):
             return share
         validation = self.known[unit.id].validation
         return None if validation is None else validation.share

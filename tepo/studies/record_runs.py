@@ -19,6 +19,7 @@ from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
 from tepo.store.records import NAME, read_frames, read_index, stored, write_frames
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.studies.claims import OWN, check_registered, claim_files, file_of, load_claims, study_of
 from tepo.studies.plan import Unit, unique
@@ -102,10 +103,10 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
     claims = {claim.name: claim for claim in load_claims(files=files).claims}
     for study, part in done:
         for unit in part if study.registered else ():
-            check_registered(claims[study.name], unit.id, unit.in_store.sessions(()))
+            check_registered(claims[study.name], unit.id, unit.folder.sessions(()))
     for unit in (unit for _, part in done for unit in part):
-        if not unit.row.base:
-            check_contents(unit.in_store)
+        if unit.trains:
+            check_contents(unit.folder)
     elsewhere = _trained_elsewhere(folder, done)
     done = [(study, [unit for unit in part if unit.id not in elsewhere]) for study, part in done]
     # a lock of its own: `write_frames` takes the folder's
@@ -125,7 +126,7 @@ def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
     """Trained runs that a folder beside this one, and not this one, has on record as they are today, from another
     training. A claim has runs of its own."""
     here = set(read_frames(folder).runs["run"])
-    trained = [unit for study, part in done for unit in part if not (study.registered or unit.row.base)]
+    trained = [unit for study, part in done for unit in part if unit.trains and not study.registered]
     units = [unit for unit in trained if unit.id not in here]
     records = Records.found([path for path in record_folders() if path.parent == folder.parent and path != folder])
     records.read(unit.id for unit in units)
@@ -136,7 +137,7 @@ def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
     return {
         unit.id
         for unit in units
-        if records.holds(unit) and begun(records.known[unit.id].made) != begun(unit.in_store.sessions(unit.benchmarks))
+        if records.holds(unit) and begun(records.known[unit.id].made) != begun(unit.folder.sessions(unit.benchmarks))
     }
 
 
@@ -151,12 +152,11 @@ def _frames(done: Planned) -> Facts:
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
             for cost in run_facts.costs
         ]
-        excerpt = None if unit.row.base else unit.in_store.excerpt()
         values = {
             "ending": run_facts.ending,
             "made": joined_sessions(run_facts.made),
             "costs": costs,
-            "excerpt": excerpt,
+            "excerpt": unit.folder.excerpt(),
         }
         rows.append({
             "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
@@ -240,7 +240,8 @@ def anew(unit: Unit, store: Path) -> Unit:
     if unit.recorded_base:
         what, where = "this machine has another base of that name than the one on record", ", ".join(unit.other_bases)
         raise UserError(what, where=where, fix="bring its files here, or name studies of other bases")
-    return replace(unit, recorded=False, folder=store / unit.id, config=replace(unit.config, store=str(store)))
+    config = replace(unit.config, store=str(store))
+    return replace(unit, recorded=False, folder=RunFolder(store / unit.id), config=config)
 
 
 @dataclass(frozen=True)

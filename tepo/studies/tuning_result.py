@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from tepo.studies.plan import Unit, reporting_seeds, scale_of, unit_of
+from tepo.studies.plan import Trial, Unit, reporting_seeds, scale_of, unit_of
 from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
@@ -86,8 +86,7 @@ class TunedRow:
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
         first, known_seeds = self.tried[index][0], {unit.seed for unit in self.tried[index]}
-        units = under_seeds(first, first.row, [seed for seed in self.tune.seeds if seed not in known_seeds])
-        return [replace(unit, tuning=True) for unit in units]
+        return under_seeds(first, first.row, [seed for seed in self.tune.seeds if seed not in known_seeds], Trial)
 
     def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
         """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
@@ -95,10 +94,10 @@ class TunedRow:
         return under_seeds(first, replace(first.row, setting=Setting({}, first.row.setting.overrides)), seeds)
 
 
-def under_seeds(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
+def under_seeds(unit: Unit, row: StudyRow, seeds: Sequence[int], kind: type[Unit] = Unit) -> list[Unit]:
     """The configuration of a unit under other seeds."""
-    words, store = one.overrides[:-1], one.folder.parent
-    return [unit_of(row, one.model, words, seed, store, one.recorded_base) for seed in seeds]
+    words, store = unit.overrides[:-1], unit.store
+    return [unit_of(row, unit.model, words, seed, store, unit.recorded_base, kind) for seed in seeds]
 
 
 def tuned_rows(

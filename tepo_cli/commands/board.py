@@ -76,14 +76,12 @@ def check(
     planned, records = plan_studies([study], USUAL, store=Path("runs")), Records.found([folder])
     chosen, _ = drawn(planned, runs, seed, records)
     held = [
-        replace(unit, recorded=True)
-        for unit in records.all_units(*planned[0])
-        if records.holds(unit) and not unit.row.base
+        replace(unit, recorded=True) for unit in records.all_units(*planned[0]) if records.holds(unit) and unit.trains
     ]
     known = averages(held, records.facts([(study, held)]))
     spread = {row: [value for (of, _), value in known.items() if of == row] for row, _ in known}
     few = [row for row, values in spread.items() if len(values) < FEWEST]
-    units = [unit for _, unit in chosen if not unit.row.base]
+    units = [unit for _, unit in chosen if unit.trains]
     if few or not units:
         what = f"{', '.join(few) or 'no row'}: fewer than {FEWEST} runs of today's protocol are on record"
         raise UserError(what, where=str(folder), fix=f"tepo ablate {file.stem}, then tepo records write {file.stem}")

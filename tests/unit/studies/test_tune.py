@@ -42,13 +42,13 @@ def planned(mine: Study, store: Path) -> list[Unit]:
 
 def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
     """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
-    unit.in_store.create(unit.config, identity(unit.config))
+    unit.folder.create(unit.config, identity(unit.config))
     for step in (1, 2):
-        unit.in_store.append_metrics({"training/global_step": step})
-    unit.in_store.mark("finished", steps=2)
+        unit.folder.append_metrics({"training/global_step": step})
+    unit.folder.mark("finished", steps=2)
     counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
     metrics = {"val-core/average": share, **counts}
-    write_json(unit.in_store.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
+    write_json(unit.folder.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
 
 
 # the draws ------------------------------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def test_the_default_is_the_row_as_it_is_written(tmp_path: Path) -> None:
     assert (len(a.known), a.known) == (2, pytest.approx([0.4, 0.4]))  # the default is no draw
     reported = [unit for unit in planned(mine, tmp_path) if not unit.tuning and unit.row.label == "a"]
     assert [(unit.label, unit.seed) for unit in reported] == [("a", 0), ("a", 1)]
-    assert {unit.folder for unit in reported} == {
-        unit.folder for unit in planned(plain, tmp_path) if unit.row.label == "a"
+    assert {unit.folder.path for unit in reported} == {
+        unit.folder.path for unit in planned(plain, tmp_path) if unit.row.label == "a"
     }
 
 
@@ -221,9 +221,9 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
 def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
     unit = planned(tuned(tmp_path), tmp_path)[1]
     validate(unit, 0.5)
-    write_json(unit.in_store.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
+    write_json(unit.folder.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
     assert unit.validation() is None
-    unit.in_store.validation_file.write_text("{")
+    unit.folder.validation_file.write_text("{")
     with pytest.raises(UserError, match="the validation is damaged"):
         unit.validation()
 

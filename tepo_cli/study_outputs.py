@@ -87,9 +87,9 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     from tepo.studies.study import CLAIMS
 
     planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), records=records)
-    units = [units for _, units in planned]
-    table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
-    show_table(table, [unit for part in units for unit in part], format)
+    judged = judge_claims(load_claims(scale), {study.name: units for study, units in planned}, facts)
+    table = claims_table(judged, costs(store))
+    show_table(table, [unit for _, units in planned for unit in units], format)
 
 
 def board_of(studies: Sequence[str], store: Path) -> "Table":

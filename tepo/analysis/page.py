@@ -23,10 +23,10 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
 from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
-from tepo.studies.claims import OWN, Claims, file_of, load_claims
+from tepo.studies.claims import OWN, file_of, load_claims
 from tepo.studies.plan import Unit, reported, row_key, unique
-from tepo.studies.plan_studies import Planned
-from tepo.studies.study import CLAIMS, Study
+from tepo.studies.plan_studies import Planned, claims_apart
+from tepo.studies.study import CLAIMS
 
 _CLAIMS = 8  # that stand on the first screen
 _DUMPS = 200  # of tokens on the page
@@ -41,11 +41,12 @@ def render_all(
     its `parts` are done, and the name of the last."""
     own = own_rows(planned)
     planned = sorted(planned, key=lambda part: not any(row_key(unit) in own for unit in part[1]))
-    ordinary = [(study, units) for study, units in planned if not study.registered]
-    registered = [(study, units) for study, units in planned if study.registered]
+    registered, ordinary = claims_apart(planned)
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if facts.of(unit.id).trained]
-    judged, studies, tables = _judged(registered, facts), list[PageStudy](), []
+    claims = load_claims(files={file_of(study.batch) for study, _ in registered})
+    judged = judge_claims(claims, {study.name: units for study, units in registered}, facts)
+    studies, tables = list[PageStudy](), []
     if registered:
         studies.append(PageStudy(claims_table(judged, ())))
     report(1, CLAIMS)
@@ -69,16 +70,7 @@ def render_all(
 
 def parts(planned: Planned) -> int:
     """Number of parts that `render_all` reports: each study, and the claims."""
-    return 1 + sum(not study.registered for study, _ in planned)
-
-
-def _judged(registered: Planned, facts: Facts) -> list[ClaimOutcome]:
-    batches = {study.batch for study, _ in registered}
-    if not batches:
-        return []
-    claims = load_claims(files=set(map(file_of, batches))).claims
-    asked = Claims(tuple(claim for claim in claims if claim.family in batches))
-    return judge_claims(asked, [units for _, units in registered], facts)
+    return 1 + len(claims_apart(planned)[1])
 
 
 def _opening(
@@ -105,20 +97,20 @@ def _opening(
 def _methods(planned: Planned, own: Collection[str]) -> list[dict[str, Any]]:
     """Equations of the methods of all studies: the reader's own, the baselines, and the others."""
     names = {name: label for label, name in reversed(labels().items())}  # rows of claims are called by their claims
-    first: dict[str, tuple[Study, Unit]] = {}
+    first: dict[str, Unit] = {}
     places: dict[str, int] = {}
     for study, units in planned:
-        baseline = None if study.registered else baseline_label(study, units)
+        baseline = baseline_label(study, units)
         for unit in units:
             if not unit.row.objective:
                 continue
             label = names.get(unit.row.objective, unit.row.objective) if study.registered else unit.row_label
             place = 0 if row_key(unit) in own else 1 if label == baseline else 2
             places[label] = min(place, places.get(label, place))
-            first.setdefault(label, (study, unit))
+            first.setdefault(label, unit)
     rows = [
-        (label, None if study.registered else unit.row.look, row_of(unit.config.objective))
-        for label, (study, unit) in sorted(first.items(), key=lambda entry: places[entry[0]])
+        (label, unit.row.look, row_of(unit.config.objective))
+        for label, unit in sorted(first.items(), key=lambda entry: places[entry[0]])
     ]
     baselines = [label for label, place in places.items() if place == 1]
     return methods(rows, baselines[0] if len(baselines) == 1 else "")

@@ -15,7 +15,7 @@ from tepo.problems.training_sets import hub_sets
 from tepo.reporting.page import PageHead
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key, scale_of, unique
-from tepo.studies.plan_studies import Planned, scales_text
+from tepo.studies.plan_studies import Planned, claims_apart, scales_text
 from tepo.studies.study import Study
 
 _NAMED = 4  # models, methods or problem sets that a sentence names
@@ -26,7 +26,7 @@ _HUB = "https://huggingface.co/datasets/"
 
 def head_of(planned: Planned, facts: Facts, own: Collection[str] = ()) -> PageHead:
     """Words of the first screen on studies and their runs. own: keys of the reader's own rows."""
-    few = [(study, part) for study, part in planned if not study.registered]
+    few = claims_apart(planned)[1]
     units = unique(unit for _, part in planned for unit in part)
     trained = [unit for unit in units if unit.trains]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
@@ -55,8 +55,7 @@ def _dates(units: Sequence[Unit], facts: Facts) -> list[str]:
 
 def _asked(planned: Planned, own: Collection[str]) -> str:
     """The question of the studies; empty where they ask several."""
-    claims = sum(study.registered for study, _ in planned)
-    if claims:
+    if claims := len(claims_apart(planned)[0]):
         what = "the claim hold that was" if claims == 1 else f"the {claims} claims hold that were"
         return f"{'Does' if claims == 1 else 'Do'} {what} written down before the runs?"
     questions = list(dict.fromkeys(_question(study, units) for study, units in planned))
@@ -168,12 +167,9 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
         steps = [unit.steps for unit in units if unit.trains]
         length = " to ".join(map(str, dict.fromkeys((min(steps), max(steps)))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    measured_count = sum(facts.of(unit.key).done for unit in units)
-    runs = (
-        counted(len(units), "run")
-        if measured_count == len(units)
-        else f"{measured_count:,} of {counted(len(units), 'run')} measured"
-    )
+    measured_count, runs = sum(facts.of(unit.key).done for unit in units), counted(len(units), "run")
+    if measured_count < len(units):
+        runs = f"{measured_count:,} of {runs} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 
 
@@ -193,11 +189,7 @@ def _benchmarks(units: Sequence[Unit]) -> str:
     sizes = sorted({len(unit.config.data.benchmarks) for unit in units})
     names = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     protocols = {(benchmark.count, benchmark.samples) for benchmark in map(load_benchmark, names)}
-    of = (
-        "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
-        if len(protocols) == 1
-        else ""
-    )
+    of = "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols if len(protocols) == 1)
     fewest = f"{sizes[0]} to " if len(sizes) > 1 else ""
     return f"{fewest}{counted(sizes[-1], 'benchmark')}{of}"
 

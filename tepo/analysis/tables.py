@@ -12,6 +12,7 @@ import pandas as pd
 from tepo.analysis.drawn_axis import environment_blocks
 from tepo.analysis.same_runs import same_runs
 from tepo.analysis.tuned_part import with_tuning
+from tepo.common.grouping import grouped
 from tepo.common.text import counted
 from tepo.config.own_reward import VERDICT, rewarded
 from tepo.evaluation.statistics.samples import COLUMNS
@@ -75,9 +76,7 @@ def study_table(study: Study, units: Sequence[Unit], facts: Facts) -> Table:
 
 def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
     """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
-    rows: dict[str, list[Unit]] = {}
-    for unit in units:
-        rows.setdefault(row_key(unit), []).append(unit)
+    rows = grouped((row_key(unit), unit) for unit in units)
     same_as, unlike = same_runs(study, scale, units, facts)
     several = len({row[0].model for row in rows.values()}) > 1
     specs = [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
@@ -181,10 +180,8 @@ def _rewards(units: Sequence[Unit]) -> list[str]:
     """Say what rows were rewarded by, where it is not the grader's verdict alone. Shares of reversed rewards that
     differ are an axis of the study, which its rows name."""
     several = len({unit.config.data.flip_rewards for unit in units}) > 1
-    labels: dict[str, list[str]] = {}
-    for unit in units:
-        data = replace(unit.config.data, flip_rewards=0.0) if several else unit.config.data
-        labels.setdefault(rewarded(data), []).append(unit.row_label)
+    data = [replace(unit.config.data, flip_rewards=0.0) if several else unit.config.data for unit in units]
+    labels = grouped((rewarded(settings), unit.row_label) for settings, unit in zip(data, units, strict=True))
     if not any(labels):
         return []
     if len(labels) == 1:

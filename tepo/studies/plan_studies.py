@@ -16,6 +16,12 @@ from tepo.studies.tuning_result import with_chosen
 Planned = Sequence[tuple[Study, list[Unit]]]
 
 
+def claims_apart(planned: Planned) -> tuple[Planned, Planned]:
+    """The registered claims of a plan, and its other studies."""
+    parts = {flag: [part for part in planned if part[0].registered is flag] for flag in (True, False)}
+    return parts[True], parts[False]
+
+
 def scales_text(planned: Planned) -> str:
     """The scales of a plan in words."""
     return listed(dict.fromkeys(scale_of(units) for _, units in planned))

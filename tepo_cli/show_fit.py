@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from tepo.common.grouping import grouped
 from tepo.common.text import counted, setting_text
 from tepo.launch.local import unfinished
-from tepo.planning.fit import Fit, fit, measured_peaks, takes
-from tepo.planning.gpus import Machine, chosen, machines, single_gpus
-from tepo.planning.study_totals import StudyHours, study_disk, study_hours
+from tepo.planning.fit import Fit, StudyHours, fit, measured_peaks, study_disk, study_hours, takes
+from tepo.planning.gpus import Machine, chosen, machines
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.resources.disk import GB, run_disk
@@ -137,7 +137,7 @@ def best_machine(run: Run, steps: int, *, measured: bool) -> Iterator[tuple[str,
 
 
 def _machines(several: bool, card: str | None, gpus: int | None) -> list[Machine]:
-    return chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
+    return chosen(machines(), card, gpus if several else 1)
 
 
 def _several_ranks(units: Iterable[Unit]) -> bool:
@@ -197,11 +197,7 @@ def _layout(machine_fit: Fit) -> str:
 
 def _say_by_machine(what: str, texts: Iterable[tuple[str, Fit]]) -> None:
     """Print what holds for which machines, without those of which there is nothing to say."""
-    names: dict[str, list[str]] = {}
-    for text, machine_fit in texts:
-        if text:
-            names.setdefault(text, []).append(machine_fit.machine.name)
-    if names:
+    if names := grouped((text, machine_fit.machine.name) for text, machine_fit in texts if text):
         say_wrapped(f"{what} " + "; ".join(f"{text} ({', '.join(on)})" for text, on in names.items()))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tepo.common.errors import RunFailed, unknown_name
-from tepo.common.text import counted, setting_text
+from tepo.common.text import counted
 from tepo.launch.local import UnitProgress, run_local, same_twice, unfinished
 from tepo.launch.sbatch import SlurmOptions, check_slurm, nodes_here
 from tepo.launch.slurm import requests, run_slurm
@@ -61,12 +61,11 @@ def _choices(planned: Planned) -> Iterator[str]:
             continue
         for row in tuned_rows(units, tune):
             if tune.shortlist and row.shortlist:
-                listed = "; ".join(setting_text(row.tried[index][0].row.setting.point) for index in row.shortlist)
-                yield f"on the shortlist of {row.first.row_label}: {listed}"
-            if row.chosen is not None and row.setting is not None:
+                yield f"on the shortlist of {row.first.row_label}: {'; '.join(map(row.shown, row.shortlist))}"
+            if row.chosen is not None:
                 best = f"{100 * row.scores[row.chosen]:.1f}% of the validation problems"
                 of = f", draw {row.draws.index(row.chosen) + 1} of {tune.draws}" if row.chosen in row.draws else ""
-                yield f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best}{of})"
+                yield f"chosen for {row.first.row_label}: {row.shown(row.chosen)} ({best}{of})"
 
 
 def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:

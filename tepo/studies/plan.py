@@ -20,7 +20,7 @@ from tepo.policy.model.model_location import differs_from_record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.study import Study, StudyRow, check_apart, check_row_overrides, check_seeds, scale_studies
-from tepo.studies.vary import key_of
+from tepo.studies.vary import Words, key_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Unit:
     model: str
     seed: int
     config: RunConfig
-    overrides: tuple[str, ...]
+    overrides: Words
     folder: RunFolder  # in the store, whether it is there or not
     recorded: bool = False
     recorded_base: bool = False
@@ -82,30 +82,27 @@ class Unit:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
 
-    def as_typed(self) -> tuple[str, ...]:
+    def as_typed(self) -> Words:
         """The overrides as words of a command line, where they count as its caller's own. Raises UserError where the
         study has code executed by them, or sends to other machines, and the caller of this command neither wrote nor
         trusts that."""
         last, code = {key_of(word): word for word in self.overrides}, "names code that is not yours"
         by_path = is_own("objective", last.get("objective", "").partition("=")[2])  # a name is in the caller's folders
+        config, tracking = self.config, self.config.tracking
+        wandb = "wandb" in tracking.to and not tracking.offline  # where trackio sends to only the environment says
         for key, asks, does in (
-            ("model.trust_remote_code", self.config.model.trust_remote_code, code),
-            ("objective.functions", foreign_files(self.config.objective), code),
-            ("objective", by_path and foreign_files(self.config.objective), code),
-            ("data.reward", foreign_rewards(self.config.data), code),
-            ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
-            ("tracking.to", self.sends_metrics, "sends settings and metrics to wandb"),
+            ("model.trust_remote_code", config.model.trust_remote_code, code),
+            ("objective.functions", foreign_files(config.objective), code),
+            ("objective", by_path and foreign_files(config.objective), code),
+            ("data.reward", foreign_rewards(config.data), code),
+            ("sampler.servers", config.sampler.servers, "sends prompts to servers that you did not name"),
+            ("tracking.to", wandb, "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
                 fix = f"read its functions; a copy of them in {FOLDER} is yours" if key == "objective" else fix
                 trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
-
-    @property
-    def sends_metrics(self) -> bool:
-        """Only the caller's environment says where trackio sends to."""
-        return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
     def other_bases(self) -> list[str]:
@@ -199,14 +196,14 @@ class Trial(Unit):
 
 
 @cache
-def composed(words: tuple[str, ...], on_record: bool = False) -> tuple[RunConfig, str]:
+def composed(words: Words, on_record: bool = False) -> tuple[RunConfig, str]:
     """A configuration and the hash of its identity, the same for every seed. Composed once, until `cache_clear`: in a
     notebook that plans a study twice its files may have changed in between. on_record: as for `identity`."""
     config = composed(words)[0] if on_record else compose(words)
     return config, content_hash(identity(config, on_record))
 
 
-def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
+def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], Words]:
     """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row. `model=…`
     among them replaces the study's models. Raises UserError where they set what the study varies or tunes."""
     texts = list(overrides)
@@ -273,13 +270,7 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
 
 
 def unit_of(
-    row: StudyRow,
-    model: str,
-    words: tuple[str, ...],
-    seed: int,
-    store: Path,
-    on_record: bool = False,
-    kind: type[Unit] = Unit,
+    row: StudyRow, model: str, words: Words, seed: int, store: Path, on_record: bool = False, kind: type[Unit] = Unit
 ) -> Unit:
     """A unit of a row, of a kind unless the row is the base. on_record: from the base on record, whatever lies here
     under its name."""

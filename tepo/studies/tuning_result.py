@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
+from tepo.common.text import setting_text
 from tepo.studies.plan import Trial, Unit, reporting_seeds, scale_of, unit_of
 from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
@@ -78,10 +79,9 @@ class TunedRow:
         """The setting with the best score, of several such the first; None while one is missing."""
         return max(self.scores, key=self.scores.__getitem__) if self.scores else None
 
-    @property
-    def setting(self) -> Setting | None:
-        """The setting that was chosen."""
-        return None if self.chosen is None else self.tried[self.chosen][0].row.setting
+    def shown(self, index: int) -> str:
+        """A setting in words."""
+        return setting_text(self.tried[index][0].row.setting.point)
 
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
@@ -127,20 +127,17 @@ def with_chosen(
 
 
 def undecided(
-    planned: Sequence[tuple[Study, list[Unit]]],
-    seeds: Sequence[int] | None,
-    share: Callable[[Unit], float | None] = Unit.validation,
+    planned: Sequence[tuple[Study, list[Unit]]], seeds: Sequence[int] | None
 ) -> tuple[list[Unit], list[Unit]]:
     """Stand-ins for units whose settings are not known yet, as many as there will be: of each row without a shortlist
     the first draws with the other tuning seeds, and of each row without a choice its first setting, reported."""
     shortlists, choices = list[Unit](), list[Unit]()
     for study, units in planned:
         if tune := study.tune_at(scale := scale_of(units)):
-            for row in tuned_rows(units, tune, share):
+            for row in tuned_rows(units, tune):
                 if tune.shortlist and row.shortlist is None:
-                    shortlists += [
-                        unit for index in row.draws[: tune.shortlist.keep] for unit in row.to_shortlist(index)
-                    ]
+                    first = row.draws[: tune.shortlist.keep]
+                    shortlists += [unit for index in first for unit in row.to_shortlist(index)]
                 if row.chosen is None:
                     choices += row.reported(0, reporting_seeds(study, scale, seeds))
     return shortlists, choices

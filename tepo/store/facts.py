@@ -136,10 +136,8 @@ class Facts:
         by_run, names, values = self._steps
         steps, rows = self.curves["step"].to_numpy(), []
         for place in by_run.get(run, ()):
-            known_values = {
-                name: value for name, value in zip(names, values[place].tolist(), strict=True) if value == value
-            }
-            rows.append({STEP: int(steps[place]), **known_values})
+            pairs = zip(names, values[place].tolist(), strict=True)
+            rows.append({STEP: int(steps[place])} | {name: value for name, value in pairs if value == value})
         return rows
 
     def lasting(self, run: str) -> list[dict[str, Any]]:

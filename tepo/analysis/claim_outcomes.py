@@ -110,9 +110,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Que
     gaps: list[float] = []
     times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
     for part in _by_base(units).values():
-        runs: dict[str, dict[int, Unit]] = {}
-        for unit in part:
-            runs.setdefault(row_key(unit), {})[unit.seed] = unit
+        of_row = grouped((row_key(unit), unit) for unit in part)
+        runs = {row: {unit.seed: unit for unit in seeds} for row, seeds in of_row.items()}
         name, other = list(runs.items())[-1]
         base = next(iter(runs.values()))
         # read as a record keeps them: the verdict must not depend on which of the two is there

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tepo.analysis.tables import read_samples
+from tepo.common.grouping import grouped
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import Spread, found_from, pooled, smallest, spread_of
@@ -66,11 +67,9 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
     seeds, batches = 0, Counter(study.batch for study, _ in planned)
     families = [batches[study.batch] if study.batch else family_of(study, units) for study, units in planned]
     for family, (study, units) in zip(families, planned, strict=True):
-        groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}  # rows of one model at one setting
-        for unit in reported(units):
-            rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
-            rows.setdefault(unit.row.label, []).append(unit)
-        for rows in groups.values():
+        parts = grouped(((unit.model, setting_text(unit.row.setting.point)), unit) for unit in reported(units))
+        for part in parts.values():  # of one model at one setting
+            rows = grouped((unit.row.label, unit) for unit in part)
             if study.baseline is None or study.baseline not in rows:
                 continue
             baseline = rows.pop(study.baseline)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
+from tepo.common.grouping import grouped
 from tepo.common.text import setting_text
 from tepo.studies.plan import Trial, Unit, reporting_seeds, scale_of, unit_of
 from tepo.studies.study import Study, StudyRow
@@ -104,11 +105,9 @@ def tuned_rows(
     units: Sequence[Unit], tune: Tune, share: Callable[[Unit], float | None] = Unit.validation
 ) -> list[TunedRow]:
     """The rows of a plan that are tuned, from its units that choose. share: as of `TunedRow`."""
-    groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
-    for unit in units:
-        if unit.tuning:
-            groups.setdefault((unit.model, unit.row.label), {}).setdefault(unit.row.name, []).append(unit)
-    return [TunedRow(tuple(map(tuple, tried.values())), tune, share) for tried in groups.values()]
+    rows = grouped(((unit.model, unit.row.label), unit) for unit in units if unit.tuning).values()
+    tried = (grouped((unit.row.name, unit) for unit in row).values() for row in rows)
+    return [TunedRow(tuple(map(tuple, settings)), tune, share) for settings in tried]
 
 
 def with_chosen(

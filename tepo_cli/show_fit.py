@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from tepo.common.grouping import grouped
 from tepo.common.text import counted, setting_text
 from tepo.launch.local import unfinished
-from tepo.planning.fit import Fit, fit, measured_peaks, takes
-from tepo.planning.gpus import Machine, chosen, machines, single_gpus
-from tepo.planning.study_totals import StudyHours, study_disk, study_hours
+from tepo.planning.fit import Fit, StudyHours, fit, measured_peaks, study_disk, study_hours, takes
+from tepo.planning.gpus import Machine, chosen, machines
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.resources.disk import GB, run_disk
@@ -86,7 +86,7 @@ def show_fits(
     alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
-        if not unit.row.base:
+        if unit.trains:
             unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), Run(unit.config).needs.initial_policy), []).append(unit)
     points = [list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()]
@@ -95,7 +95,7 @@ def show_fits(
         _show_fit(
             Run(alike[0].config), "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose
         )
-        peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.in_store.metrics()))]
+        peaks = [unit_peaks for unit in alike if (unit_peaks := measured_peaks(unit.folder.metrics()))]
         if peaks:
             maxima = ", ".join(
                 f"{phase} {max(unit_peaks[phase] for unit_peaks in peaks):.1f} GiB" for phase in peaks[0]
@@ -137,7 +137,7 @@ def best_machine(run: Run, steps: int, *, measured: bool) -> Iterator[tuple[str,
 
 
 def _machines(several: bool, card: str | None, gpus: int | None) -> list[Machine]:
-    return chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
+    return chosen(machines(), card, gpus if several else 1)
 
 
 def _several_ranks(units: Iterable[Unit]) -> bool:
@@ -197,11 +197,7 @@ def _layout(machine_fit: Fit) -> str:
 
 def _say_by_machine(what: str, texts: Iterable[tuple[str, Fit]]) -> None:
     """Print what holds for which machines, without those of which there is nothing to say."""
-    names: dict[str, list[str]] = {}
-    for text, machine_fit in texts:
-        if text:
-            names.setdefault(text, []).append(machine_fit.machine.name)
-    if names:
+    if names := grouped((text, machine_fit.machine.name) for text, machine_fit in texts if text):
         say_wrapped(f"{what} " + "; ".join(f"{text} ({', '.join(on)})" for text, on in names.items()))
 
 
@@ -217,7 +213,7 @@ def _say_assumed(card: str | None, *, verbose: bool) -> None:
 
 def show_disk(units: Sequence[Unit]) -> None:
     """A line for each model and size of checkpoint, and one for all."""
-    trained = [Run(unit.config) for unit in unique(units) if not unit.row.base]
+    trained = [Run(unit.config) for unit in unique(units) if unit.trains]
     for (name, disk), count in Counter((run.config.model.name, run_disk(run)) for run in trained).items():
         say_wrapped(
             f"disk, {name}: {_gb(disk.peak)} for a run while it trains ({disk.checkpoints} checkpoints of "

@@ -9,7 +9,7 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.launch.local import unfinished
 from tepo.reporting.progress import say
-from tepo.studies.plan import Unit, unique
+from tepo.studies.plan import Unit, reported, unique
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import say_wrapped, show
 
@@ -29,7 +29,7 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):
-            seed = "–" if unit.row.base else str(unit.seed)
+            seed = str(unit.seed) if unit.trains else "–"
             lines.setdefault((unit.label,) if rows else (unit.label, seed, unit.id), []).append(unit)
         heads, table_rows = ("seeds",) if rows else ("seed", "run"), []
         for names, alike in lines.items():
@@ -44,7 +44,7 @@ def _to_do(units: Iterable[Unit]) -> list[str]:
     for unit in units:
         done_state = "recorded" if unit.recorded else "done"
         to_train = done_state if unit.trained() else counted(unit.config.train.steps, "step")
-        train["–" if unit.row.base else to_train] += 1
+        train[to_train if unit.trains else "–"] += 1
         lacking = "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
         measure[done_state if unit.to_measure() == 0 else lacking] += 1
     return [
@@ -109,7 +109,7 @@ def show_count(units: Sequence[Unit]) -> None:
         from tepo.store.find_run import costs
         from tepo.training.run import Run
 
-        known_costs, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0
+        known_costs, seconds = [cost for cost in costs(todo[0].store) if cost.steps], 0.0
         new = [unit for unit in todo if not any(cost.prices(unit.config) for cost in known_costs)]
         try:
             for unit in new:
@@ -138,7 +138,7 @@ def show_power_line(planned: Planned, facts: "Facts | None") -> None:
     """Print the power of the planned seeds, where the store or records have something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
-    final_units = (unit for _, units in planned for unit in units if not unit.tuning)
+    final_units = reported(unit for _, units in planned for unit in units)
     if not any(unit.seed and not unit.missing_benchmarks() for unit in final_units):
         say_wrapped("power: unknown, no row is measured under two seeds or more")  # said without importing pandas
         return

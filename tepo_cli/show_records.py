@@ -38,8 +38,7 @@ def show_recorded(names: Sequence[str], scale: str | None) -> None:
         lines = []
         if name in folders:
             check_content(folders[name])
-            every = [unit for study, units in planned for unit in records.all_units(study, units)]
-            today = {unit.id for unit in every if records.holds(unit)}
+            today = {unit.id for study, units in planned for unit in records.recorded(study, units)}
             frames = read_frames(folders[name])
             totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):

@@ -94,10 +94,8 @@ def show_runs(store: Path, every: bool) -> None:
             print(*filter(None, line))
         return
     newest = sorted(all_runs, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
-    more = (
-        f": the newest {len(newest)} of {len(all_runs)}; --all lists every one" if len(all_runs) > len(newest) else ""
-    )
-    print(f"runs in {store}{more}")
+    of = f": the newest {len(newest)} of {len(all_runs)}; --all lists every one" * (len(all_runs) > len(newest))
+    print(f"runs in {store}{of}")
     heads = ("run", "objective", "model", "data", "seed", "status", "steps", "measured", "set apart by")
     show(heads, _lines(newest), wrapped=("status", "set apart by"))
 

@@ -26,6 +26,7 @@ from tepo.reporting.progress import benchmark_bar, say
 from tepo.sampling.backends import SamplerOptions
 from tepo.sampling.served import ServedModel
 from tepo.store.evaluation_result import Result, read_right_answers
+from tepo.store.facts import scores_of
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import base_id
@@ -165,18 +166,7 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
             rows.append((f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", cut))
     if len(results) > 1:
         measured = {result.benchmark: read_right_answers(request.folder(result.benchmark)) for result in results}
-        frames = [
-            pd.DataFrame(
-                {
-                    "benchmark": name,
-                    "problem": right_answers.problems,
-                    "right": right_answers.right,
-                    "samples": right_answers.samples,
-                }
-            )
-            for name, right_answers in measured.items()
-            if right_answers is not None
-        ]
+        frames = [scores_of("", name, answers, "", "", 0) for name, answers in measured.items() if answers is not None]
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.settings.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]

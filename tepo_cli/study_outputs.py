@@ -87,9 +87,9 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     from tepo.studies.study import CLAIMS
 
     planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), records=records)
-    units = [units for _, units in planned]
-    table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
-    show_table(table, [unit for part in units for unit in part], format)
+    judged = judge_claims(load_claims(scale), {study.name: units for study, units in planned}, facts)
+    table = claims_table(judged, costs(store))
+    show_table(table, [unit for _, units in planned for unit in units], format)
 
 
 def board_of(studies: Sequence[str], store: Path) -> "Table":
@@ -130,6 +130,6 @@ def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
         print(rendered.rstrip("\n"))
     else:
         Screen(width=screen_width()).print(rendered)
-    run_ids = sorted({unit.id for unit in units if unit.folder.is_dir()})
+    run_ids = sorted({unit.id for unit in units if unit.folder.path.is_dir()})
     if run_ids:
-        say(f"runs in {units[0].folder.parent}: {', '.join(run_ids[:8])}{' …' if len(run_ids) > 8 else ''}")
+        say(f"runs in {units[0].store}: {', '.join(run_ids[:8])}{' …' if len(run_ids) > 8 else ''}")

@@ -15,6 +15,7 @@ from scipy.special import stdtr, stdtrit
 
 from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
+from tepo.common.grouping import grouped
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.evaluation.statistics.verdict import holm
@@ -35,10 +36,8 @@ _COLUMNS = (Column("rank", "Rank", Kind.TEXT), Column(AVERAGE, "Avg."), Column("
 
 def board_table(planned: Planned, facts: Facts) -> Table:
     """The methods by rank and average, all of one protocol. planned: the board's study, and those of further rows."""
-    units = [unit for _, part in planned for unit in part if not unit.row.base]
-    known: dict[str, list[float]] = {}
-    for (row, _), value in averages(units, facts).items():
-        known.setdefault(row, []).append(value)
+    units = [unit for _, part in planned for unit in part if unit.trains]
+    known = grouped((row, value) for (row, _), value in averages(units, facts).items())
     runs = {row: values for row, values in known.items() if len(values) >= FEWEST}
     above, halves = ranking(runs)
     first = {row_key(unit): unit for unit in reversed(units)}

@@ -12,6 +12,7 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
 from tepo.common import paths
 from tepo.common.errors import UserError
+from tepo.common.grouping import grouped
 from tepo.common.text import setting_text
 from tepo.config.own_reward import rewarded
 from tepo.evaluation.statistics.samples import AVERAGE
@@ -22,11 +23,11 @@ from tepo.reporting.colours import UNTRAINED, looks
 from tepo.reporting.headline import compared, decisive
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
-from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock
+from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock, verdict_in
 from tepo.store.facts import Facts
 from tepo.studies.claims import MEASURES, OWN
-from tepo.studies.plan import Unit, row_key, scale_of
-from tepo.studies.plan_studies import Planned
+from tepo.studies.plan import Unit, reported, row_key, scale_of
+from tepo.studies.plan_studies import Planned, claims_apart
 from tepo.studies.study import Study
 
 _AVERAGE, _DELTA = Column(AVERAGE, ""), Column("delta", "", Kind.DELTA)
@@ -214,7 +215,7 @@ def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str]
     """Runs behind each cell (part of the block, row and value): seed, id, and whether it ended early."""
     cells: dict[tuple[str, str, str], list[tuple[int, str, bool]]] = {}
     for unit in units:
-        if not unit.row.base and (point := unit.row.setting.point):
+        if unit.trains and (point := unit.row.setting.point):
             ending = str(facts.of(unit.id).ending or "")
             failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
             key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
@@ -224,11 +225,8 @@ def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str]
 
 def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str) -> Iterator[NamedChart]:
     """Training curves and step times of each model and setting."""
-    parts: dict[str, list[Unit]] = {}
-    tuned = study.tune_at(scale_of(units))
-    for unit in (unit for unit in units if not unit.tuning):
-        # rows that are tuned have each their own setting, and are drawn together
-        parts.setdefault("" if tuned else _place(unit, units), []).append(unit)
+    tuned = study.tune_at(scale_of(units))  # then rows have each their own setting, and are drawn together
+    parts = grouped(("" if tuned else _place(unit, units), unit) for unit in reported(units))
     for number, (where, part) in enumerate(parts.items(), start=1):
         panels, end = _panels(part), f"-{number}" if where else ""
         frame = curves.curve_frame(run_steps(part, facts), panels, against, points=_POINTS)
@@ -245,10 +243,9 @@ def reward_curves(planned: Planned, facts: Facts) -> NamedChart | None:
     for first, units in planned:
         place, model = "" if first.tune_at(scale_of(units)) else _place(units[0], units), units[0].model
         part, baseline = list[Unit](), baseline_label(first, units) or ""
-        for study, others in [(first, units), *(entry for entry in planned if entry[0] is not first)]:
-            if study is not first and (first.registered or study.registered):
-                continue
-            beside = [unit for unit in others if not unit.tuning and unit.model == model]
+        shared = [] if first.registered else [entry for entry in claims_apart(planned)[1] if entry[0] is not first]
+        for study, others in [(first, units), *shared]:
+            beside = [unit for unit in reported(others) if unit.model == model]
             beside = [unit for unit in beside if study.tune_at(scale_of(others)) or _place(unit, others) == place]
             if study is first or len({unit.label for unit in (*part, *beside)}) <= _JOINT:
                 part += beside
@@ -282,9 +279,7 @@ def own_rows(planned: Planned) -> dict[str, str]:
     objectives = {unit.row.objective for _, units in planned for unit in units if unit.row.objective}
     written = {name for name in objectives if not paths.is_shipped(name, "objective")}
     rows = {}
-    for study, units in planned:
-        if study.registered:
-            continue
+    for study, units in claims_apart(planned)[1]:
         is_own = not paths.is_shipped(study.name, *paths.STUDIES)
         for unit in units:
             words = unit.row.words(scale_of(units), unit.model) if is_own else ()
@@ -297,7 +292,7 @@ def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
     setting too where there are several."""
     labelled_units = zip(_labels(units), units, strict=True)
-    trained = {(label, unit.seed): unit for label, unit in labelled_units if not unit.row.base}
+    trained = {(label, unit.seed): unit for label, unit in labelled_units if unit.trains}
     runs = pd.DataFrame(
         [(label, seed, unit.id, bool(facts.of(unit.id).ending)) for (label, seed), unit in trained.items()],
         columns=["method", "seed", "run", "ended"],
@@ -342,11 +337,11 @@ def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, ag
     the rows that were not run, and where the runs hold none of its metrics."""
     figure = next(figure for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in figure.rows]
-    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
+    missing = sorted({unit.label for unit in chosen if not facts.of(unit.key).done})
     if missing:
         raise UserError(
             f"figure {name} needs rows that were not run: {', '.join(missing)}",
-            where=f"store {chosen[0].folder.parent}",
+            where=f"store {chosen[0].store}",
             fix=f"tepo ablate figures --scale {scale_of(units)}",
         )
     looks, steps, title = looks_of(chosen), run_steps(chosen, facts), figure.of or figure.name
@@ -356,3 +351,31 @@ def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, ag
         fix = "train the figure's runs with this version"
         raise UserError(f"no run holds what {against!r} counts", where=title, fix=fix)
     return curves.training_curves(frame, looks, panels, against)
+
+
+def gains_chart(table: Table) -> Chart:
+    """What was measured of the papers' gains, with a tick where the printed one is."""
+    rows = []
+    for block in table.blocks:
+        for row in block.rows:
+            paper, here, words = row.cells[:3]
+            if here.mean is None or paper.mean is None:
+                continue
+            numbers = f"{format_value(here, block.columns[1], 1)} {format_interval(here, block.columns[1], 1)}".strip()
+            said = f"here {numbers}, printed {format_value(paper, block.columns[0], 1)}"
+            name = f"{row.label} ({block.title.partition(':')[0]})"
+            rows.append(
+                {"method": name, "delta": here.mean, "low": here.low, "high": here.high, "said": said}
+                | {"verdict": verdict_in(words.text.rpartition(": ")[2]) or "not decided", "seeds": [paper.mean]}
+            )
+    frame = pd.DataFrame(rows).drop_duplicates("method")
+    return forest.differences(frame, ["points above the baseline of its table; tick: as printed"])
+
+
+def board_chart(table: Table) -> Chart:
+    """The board: averages with intervals, coloured by rank."""
+    (block,) = table.blocks
+    averages = block.column(AVERAGE)
+    cells = [(row.label, row.cells[0].text, averages[row.key]) for row in block.rows]
+    frame = pd.DataFrame([(label, rank, c.mean, c.low, c.high) for label, rank, c in cells])
+    return forest.ranks(frame.set_axis(["method", "rank", "average", "low", "high"], axis=1), "percent right")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tepo.analysis.tables import read_samples, row_key
+from tepo.common.grouping import grouped
 from tepo.evaluation.statistics.answer import Answer, Question, answers
 from tepo.evaluation.statistics.over_environments import over_environments
 from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
@@ -56,25 +57,30 @@ class ClaimOutcome:
     @property
     def done(self) -> int:
         """Runs that are measured."""
-        return sum(self.facts.of(unit.id, tuning=unit.tuning).done for unit in self.units)
+        return sum(self.facts.of(unit.key).done for unit in self.units)
+
+    @property
+    def measured(self) -> bool:
+        """Tell whether all of its runs are."""
+        return 0 < len(self.units) == self.done
 
 
-def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
-    """Judge every claim, those of each batch as one family. units: the runs of each, in order."""
+def judge_claims(claims: Claims, units: Mapping[str, Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
+    """Judge the claims that are planned, those of each batch as one family, planned or not. units: the runs of each."""
     families: dict[str, list[tuple[ClaimOutcome, Question]]] = {}
-    for claim, part in zip(claims.claims, units, strict=True):
-        outcome, question = ClaimOutcome(claim, part, facts), Question(claim.name, "", claim.measure)
-        if outcome.done == len(part):
-            question, words = _question(claim, part, facts)
+    for claim in claims.claims:
+        outcome = ClaimOutcome(claim, units.get(claim.name, ()), facts)
+        question = Question(claim.name, "", claim.measure)
+        if outcome.measured:
+            question, words = _question(claim, outcome.units, facts)
             outcome = replace(outcome, censored=words)
         families.setdefault(claim.family, []).append((outcome, question))
     judged = {}
     for family in families.values():
         judgements = answers([question for _, question in family], in_order=family[0][0].claim.in_order)
         for (outcome, _), answer in zip(family, judgements, strict=True):
-            measured = outcome.done == len(outcome.units)
-            judged[outcome.claim.name] = replace(outcome, answer=answer) if measured else outcome
-    return [judged[claim.name] for claim in claims.claims]
+            judged[outcome.claim.name] = replace(outcome, answer=answer) if outcome.measured else outcome
+    return [judged[claim.name] for claim in claims.claims if claim.name in units]
 
 
 def _question(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Question, str]:
@@ -96,10 +102,7 @@ def _question(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Questi
 
 def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
     """The units of each base of a claim; all of them under one name where it names none."""
-    groups: dict[str, list[Unit]] = {}
-    for unit in units:
-        groups.setdefault(unit.row.setting.point.get(BASE, ""), []).append(unit)
-    return groups
+    return grouped((unit.row.setting.point.get(BASE, ""), unit) for unit in units)
 
 
 def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Question, str]:
@@ -107,9 +110,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Que
     gaps: list[float] = []
     times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
     for part in _by_base(units).values():
-        runs: dict[str, dict[int, Unit]] = {}
-        for unit in part:
-            runs.setdefault(row_key(unit), {})[unit.seed] = unit
+        of_row = grouped((row_key(unit), unit) for unit in part)
+        runs = {row: {unit.seed: unit for unit in seeds} for row, seeds in of_row.items()}
         name, other = list(runs.items())[-1]
         base = next(iter(runs.values()))
         # read as a record keeps them: the verdict must not depend on which of the two is there

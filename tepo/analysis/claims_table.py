@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
+from tepo.common.grouping import grouped
 from tepo.common.text import counted
 from tepo.evaluation.statistics.answer import answers
 from tepo.evaluation.statistics.over_environments import predicted
@@ -45,7 +46,7 @@ _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
 def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
     """Table of all claims, those of the user's own file in a block of their own.
     known: costs of earlier runs, for prices."""
-    to_do = any(outcome.done < len(outcome.units) for outcome in judged)
+    to_do = not all(outcome.measured for outcome in judged)
     columns = (*_COLUMNS, *([_PRICE] if known and to_do else []))
     blocks = []
     for from_user, title in ((False, "Claims"), (True, "Your own claims")):
@@ -87,23 +88,11 @@ def summary(table: Table) -> str:
 
 def _cells(outcome: ClaimOutcome, costs: Sequence[Cost]) -> tuple[Cell, ...]:
     """Cells of a claim in the order of the columns."""
-    delta = MISSING
-    if outcome.answer:
-        delta = percent_cell(outcome.answer.delta, *outcome.answer.interval)
-    p = (
-        p_text(outcome.answer.p).removeprefix("p ").removeprefix("= ")
-        if outcome.answer and outcome.answer.decides
-        else ""
-    )
-    priced = f"{cpu_seconds(outcome.units, costs) / 3600:.2f}" if costs and outcome.done < len(outcome.units) else ""
-    words = (
-        outcome.claim.unit,
-        _region(outcome.claim),
-        _verdict(outcome),
-        p,
-        f"{outcome.done} of {len(outcome.units)}",
-        priced,
-    )
+    answer, runs = outcome.answer, f"{outcome.done} of {len(outcome.units)}"
+    delta = percent_cell(answer.delta, *answer.interval) if answer else MISSING
+    p = p_text(answer.p).removeprefix("p ").removeprefix("= ") if answer and answer.decides else ""
+    priced = f"{cpu_seconds(outcome.units, costs) / 3600:.2f}" if costs and not outcome.measured else ""
+    words = outcome.claim.unit, _region(outcome.claim), _verdict(outcome), p, runs, priced
     return (Cell(text="censored") if outcome.censored else delta, *(Cell(text=text) for text in words))
 
 
@@ -168,11 +157,11 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             "Undecided under the rule they were registered with, which tested better, worse and equivalent one by one: "
             f"{first}."
         )
-    by_runs: dict[tuple[str, ...], list[str]] = {}  # what one run of a B does, all claims that share it show
-    for outcome in judged:
-        if outcome.answer:
-            baseline = tuple(unit.id for unit in outcome.units if unit.row.label == outcome.units[0].row.label)
-            by_runs.setdefault(baseline, []).append(outcome.claim.name)
+    by_runs = grouped(  # what one run of a B does, all claims that share it show
+        (tuple(unit.id for unit in outcome.units if unit.row.label == outcome.units[0].row.label), outcome.claim.name)
+        for outcome in judged
+        if outcome.answer
+    )
     if groups := "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1):
         notes.append(f"Compared with the same runs, so not independent findings: {groups}.")
     return notes

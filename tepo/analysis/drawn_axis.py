@@ -40,7 +40,7 @@ def environment_blocks(
     first: dict[str, Unit] = {}
     models = {unit.model for unit in units}
     for unit in units:
-        if not unit.row.base:
+        if unit.trains:
             point = dict(unit.row.setting.point)
             value = point.pop(axis)
             group = groups.setdefault((unit.model if len(models) > 1 else "", setting_text(point)), {})

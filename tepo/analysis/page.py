@@ -23,10 +23,10 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
 from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
-from tepo.studies.claims import OWN, Claims, file_of, load_claims
-from tepo.studies.plan import Unit, row_key, unique
-from tepo.studies.plan_studies import Planned
-from tepo.studies.study import CLAIMS, Study
+from tepo.studies.claims import OWN, file_of, load_claims
+from tepo.studies.plan import Unit, reported, row_key, unique
+from tepo.studies.plan_studies import Planned, claims_apart
+from tepo.studies.study import CLAIMS
 
 _CLAIMS = 8  # that stand on the first screen
 _DUMPS = 200  # of tokens on the page
@@ -41,11 +41,12 @@ def render_all(
     its `parts` are done, and the name of the last."""
     own = own_rows(planned)
     planned = sorted(planned, key=lambda part: not any(row_key(unit) in own for unit in part[1]))
-    ordinary = [(study, units) for study, units in planned if not study.registered]
-    registered = [(study, units) for study, units in planned if study.registered]
+    registered, ordinary = claims_apart(planned)
     distinct = unique(unit for _, units in planned for unit in units)
-    trained = [unit for unit in distinct if not unit.row.base and facts.of(unit.id).trained]
-    judged, studies, tables = _judged(registered, facts), list[PageStudy](), []
+    trained = [unit for unit in distinct if facts.of(unit.id).trained]
+    claims = load_claims(files={file_of(study.batch) for study, _ in registered})
+    judged = judge_claims(claims, {study.name: units for study, units in registered}, facts)
+    studies, tables = list[PageStudy](), []
     if registered:
         studies.append(PageStudy(claims_table(judged, ())))
     report(1, CLAIMS)
@@ -60,7 +61,7 @@ def render_all(
     by_own = sorted(registered, key=lambda part: not part[0].batch.startswith(OWN))
     curve = reward_curves([*ordinary, *by_own], facts)
     runs = _page_runs(trained, facts)
-    samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
+    samples = _samples([unit for unit in reported(distinct) if not unit.recorded])
     head, pictures = head_of(planned, facts, own), [chart for chart in (picture, curve) if chart]
     return PageContent(
         head, studies, runs, _compared_first(samples, ordinary, own), pictures, _methods(planned, own), own
@@ -69,16 +70,7 @@ def render_all(
 
 def parts(planned: Planned) -> int:
     """Number of parts that `render_all` reports: each study, and the claims."""
-    return 1 + sum(not study.registered for study, _ in planned)
-
-
-def _judged(registered: Planned, facts: Facts) -> list[ClaimOutcome]:
-    batches = {study.batch for study, _ in registered}
-    if not batches:
-        return []
-    claims = load_claims(files=set(map(file_of, batches))).claims
-    asked = Claims(tuple(claim for claim in claims if claim.family in batches))
-    return judge_claims(asked, [units for _, units in registered], facts)
+    return 1 + len(claims_apart(planned)[1])
 
 
 def _opening(
@@ -105,20 +97,20 @@ def _opening(
 def _methods(planned: Planned, own: Collection[str]) -> list[dict[str, Any]]:
     """Equations of the methods of all studies: the reader's own, the baselines, and the others."""
     names = {name: label for label, name in reversed(labels().items())}  # rows of claims are called by their claims
-    first: dict[str, tuple[Study, Unit]] = {}
+    first: dict[str, Unit] = {}
     places: dict[str, int] = {}
     for study, units in planned:
-        baseline = None if study.registered else baseline_label(study, units)
+        baseline = baseline_label(study, units)
         for unit in units:
             if not unit.row.objective:
                 continue
             label = names.get(unit.row.objective, unit.row.objective) if study.registered else unit.row_label
             place = 0 if row_key(unit) in own else 1 if label == baseline else 2
             places[label] = min(place, places.get(label, place))
-            first.setdefault(label, (study, unit))
+            first.setdefault(label, unit)
     rows = [
-        (label, None if study.registered else unit.row.look, row_of(unit.config.objective))
-        for label, (study, unit) in sorted(first.items(), key=lambda entry: places[entry[0]])
+        (label, unit.row.look, row_of(unit.config.objective))
+        for label, unit in sorted(first.items(), key=lambda entry: places[entry[0]])
     ]
     baselines = [label for label, place in places.items() if place == 1]
     return methods(rows, baselines[0] if len(baselines) == 1 else "")
@@ -146,11 +138,11 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
         if unit.recorded:
             dumps = [run_facts.excerpt.before.dump, run_facts.excerpt.after.dump] if run_facts.excerpt else []
         else:
-            paths = unit.in_store.token_dumps()
+            paths = unit.folder.token_dumps()
             last = len(paths) - 1
             places = {last} if most == 1 else {round(last * part / (most - 1)) for part in range(most)}
             dumps = [read_dump(paths[place]) for place in sorted(places)] if paths else []
-        config = to_dict(unit.config) if unit.recorded else unit.in_store.config()["full"]
+        config = to_dict(unit.config) if unit.recorded else unit.folder.config()["full"]
         command = shlex.join(["tepo", "train", *unit.overrides])
         method = unit.row.objective or ""
         runs.append(
@@ -164,21 +156,19 @@ def _samples(units: Sequence[Unit]) -> list[RunSamples]:
 
     First seeds of all rows are read first. After `_READ` characters, a response counted with 200 more, the other units
     come without their responses."""
-    measured = {
-        index: [name for name in unit.benchmarks if unit.in_store.has(name)] for index, unit in enumerate(units)
-    }
+    measured = {index: [name for name in unit.benchmarks if unit.folder.has(name)] for index, unit in enumerate(units)}
     samples, read = {}, 0
     for index in sorted((index for index, names in measured.items() if names), key=lambda index: units[index].seed):
         unit = units[index]
         names = measured[index] if read < _READ else []
-        problems = {name: answered(unit.in_store.evaluation(name)) for name in names}
+        problems = {name: answered(unit.folder.evaluation(name)) for name in names}
         read += sum(
             200 + len(response.text)
             for benchmark_problems in problems.values()
             for problem in benchmark_problems
             for response in problem.answers
         )
-        label = unit.label if unit.row.base else f"{unit.label}, seed {unit.seed}"
+        label = f"{unit.label}, seed {unit.seed}" if unit.trains else unit.label
         samples[index] = RunSamples(unit.id, label, problems)
     return [samples[index] for index in sorted(samples)]
 
@@ -187,7 +177,7 @@ def _compared_first(samples: Sequence[RunSamples], planned: Planned, own: Collec
     """The samples, at their head those of a baseline and of a row to compare with it, the reader's own if there is one:
     two runs of one seed."""
     for study, units in planned:
-        trained = sorted((unit for unit in units if not unit.row.base and not unit.tuning), key=lambda unit: unit.seed)
+        trained = sorted((unit for unit in reported(units) if unit.trains), key=lambda unit: unit.seed)
         beside = [unit for unit in trained if unit.row.label != study.baseline]
         other = next((unit for unit in beside if row_key(unit) in own), beside[0] if beside else None)
         baseline = [unit for unit in trained if unit not in beside and other and unit.seed == other.seed]

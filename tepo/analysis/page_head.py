@@ -15,7 +15,7 @@ from tepo.problems.training_sets import hub_sets
 from tepo.reporting.page import PageHead
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key, scale_of, unique
-from tepo.studies.plan_studies import Planned, scales_text
+from tepo.studies.plan_studies import Planned, claims_apart, scales_text
 from tepo.studies.study import Study
 
 _NAMED = 4  # models, methods or problem sets that a sentence names
@@ -26,9 +26,9 @@ _HUB = "https://huggingface.co/datasets/"
 
 def head_of(planned: Planned, facts: Facts, own: Collection[str] = ()) -> PageHead:
     """Words of the first screen on studies and their runs. own: keys of the reader's own rows."""
-    few = [(study, part) for study, part in planned if not study.registered]
+    few = claims_apart(planned)[1]
     units = unique(unit for _, part in planned for unit in part)
-    trained = [unit for unit in units if not unit.row.base]
+    trained = [unit for unit in units if unit.trains]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
     scales = scales_text(planned)
     authors = list(dict.fromkeys(study.author for study, _ in planned if study.author))
@@ -55,8 +55,7 @@ def _dates(units: Sequence[Unit], facts: Facts) -> list[str]:
 
 def _asked(planned: Planned, own: Collection[str]) -> str:
     """The question of the studies; empty where they ask several."""
-    claims = sum(study.registered for study, _ in planned)
-    if claims:
+    if claims := len(claims_apart(planned)[0]):
         what = "the claim hold that was" if claims == 1 else f"the {claims} claims hold that were"
         return f"{'Does' if claims == 1 else 'Do'} {what} written down before the runs?"
     questions = list(dict.fromkeys(_question(study, units) for study, units in planned))
@@ -69,7 +68,7 @@ def _asked(planned: Planned, own: Collection[str]) -> str:
         (row_key(unit) not in own, unit.row_label): None
         for study, units in planned
         for unit in units
-        if not unit.row.base and unit.row.label != study.baseline
+        if unit.trains and unit.row.label != study.baseline
     }
     return _beside([label for _, label in sorted(labels, key=lambda label: label[0])], baselines[0])
 
@@ -100,7 +99,7 @@ def _beside(labels: Sequence[str], baseline: str) -> str:
 
 def _sources(units: Sequence[Unit]) -> list[tuple[str, str]]:
     """Where training problems, rewards and benchmarks come from: words, and an address or nothing."""
-    trained, lines = [unit.config.data for unit in units if not unit.row.base], list[tuple[str, str]]()
+    trained, lines = [unit.config.data for unit in units if unit.trains], list[tuple[str, str]]()
     for data in {data.name: data for data in trained}.values():
         sets = hub_sets(data)
         lines += [(f"Training problems: {path}", f"{_HUB}{path}") for path in sets]
@@ -162,18 +161,15 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "untrained"
-    if seeds := {unit.seed for unit in units if not unit.row.base}:
+    if seeds := {unit.seed for unit in units if unit.trains}:
         numbers = ranges(seeds)
         under = counted(len(seeds), "seed") if numbers.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {numbers}"
-        steps = sorted({unit.config.train.steps for unit in units if not unit.row.base})
-        length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+        steps = [unit.steps for unit in units if unit.trains]
+        length = " to ".join(map(str, dict.fromkeys((min(steps), max(steps)))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    measured_count = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
-    runs = (
-        counted(len(units), "run")
-        if measured_count == len(units)
-        else f"{measured_count:,} of {counted(len(units), 'run')} measured"
-    )
+    measured_count, runs = sum(facts.of(unit.key).done for unit in units), counted(len(units), "run")
+    if measured_count < len(units):
+        runs = f"{measured_count:,} of {runs} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 
 
@@ -193,11 +189,7 @@ def _benchmarks(units: Sequence[Unit]) -> str:
     sizes = sorted({len(unit.config.data.benchmarks) for unit in units})
     names = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     protocols = {(benchmark.count, benchmark.samples) for benchmark in map(load_benchmark, names)}
-    of = (
-        "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
-        if len(protocols) == 1
-        else ""
-    )
+    of = "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols if len(protocols) == 1)
     fewest = f"{sizes[0]} to " if len(sizes) > 1 else ""
     return f"{fewest}{counted(sizes[-1], 'benchmark')}{of}"
 

@@ -32,7 +32,7 @@ _HOW_TO_READ = (
 def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Facts, command: str) -> None:
     """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, and `NAME-MAP.svg` for each map of a
     sweep. command: the one behind it, which the document names."""
-    runs = {unit.id: facts.of(unit.id, tuning=unit.tuning) for _, units in planned for unit in units}
+    runs = {unit.id: facts.of(unit.key) for _, units in planned for unit in units}
     costs = {run: known.costs for run, known in runs.items() if known.done}
     notes = {study.name: study.notes for study, _ in planned}
     pictures = {"opening": rendered.pictures[0].chart} if rendered.pictures else {}

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tepo.analysis.tables import read_samples
+from tepo.common.grouping import grouped
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import Spread, found_from, pooled, smallest, spread_of
 from tepo.evaluation.statistics.samples import pair_rows
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, family_of, row_key
+from tepo.studies.plan import Unit, family_of, reported, row_key
 from tepo.studies.plan_studies import Planned
 
 
@@ -66,16 +67,13 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
     seeds, batches = 0, Counter(study.batch for study, _ in planned)
     families = [batches[study.batch] if study.batch else family_of(study, units) for study, units in planned]
     for family, (study, units) in zip(families, planned, strict=True):
-        groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}  # rows of one model at one setting
-        for unit in units:
-            if not unit.tuning:
-                rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
-                rows.setdefault(unit.row.label, []).append(unit)
-        for rows in groups.values():
+        parts = grouped(((unit.model, setting_text(unit.row.setting.point)), unit) for unit in reported(units))
+        for part in parts.values():  # of one model at one setting
+            rows = grouped((unit.row.label, unit) for unit in part)
             if study.baseline is None or study.baseline not in rows:
                 continue
             baseline = rows.pop(study.baseline)
-            trained = {row_key(row[0]): row for row in rows.values() if not row[0].row.base}
+            trained = {row_key(row[0]): row for row in rows.values() if row[0].trains}
             seeds = max([seeds, *map(len, trained.values())])
             for difference in _measured(baseline, list(trained.values()), family, facts):
                 measured.setdefault(tuple(sorted((_ids(trained[difference.label]), _ids(baseline)))), difference)

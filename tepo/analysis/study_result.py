@@ -11,13 +11,14 @@ import pandas as pd
 
 from tepo.analysis.tables import study_table
 from tepo.common.files import write_atomic
+from tepo.common.grouping import grouped
 from tepo.common.text import counted
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Table, verdict_in
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, row_key
+from tepo.studies.plan import reported, row_key
 from tepo.studies.plan_studies import Planned, scales_text
 
 _ROWS, _LABEL = 16, 44  # of a table on one screen, and characters of a label
@@ -45,7 +46,7 @@ class StudyResult:
         source ("store", "record" or nothing), finished, outcome, ending, trained (steps on record), made (sessions:
         versions, machine, dates), costs, validation, excerpt, cpu_s (seconds, all processes) and folder (in the
         store)."""
-        folders = {unit.id: unit.folder for _, units in self.planned for unit in units}
+        folders = {unit.id: unit.folder.path for _, units in self.planned for unit in units}
         cpu = [sum(cost.cpu_s for cost in costs) for costs in self.facts.runs["costs"]]
         return self.facts.runs.assign(cpu_s=cpu, folder=self.facts.runs["run"].map(folders))
 
@@ -119,10 +120,7 @@ class StudyResult:
     def _lines(self) -> Iterator[dict[str, Any]]:
         """The rows of `table`."""
         for table, (study, planned) in zip(self.tables, self.planned, strict=True):
-            units: dict[str, list[Unit]] = {}
-            for unit in planned:
-                if not unit.tuning:
-                    units.setdefault(row_key(unit), []).append(unit)
+            units = grouped((row_key(unit), unit) for unit in reported(planned))
             p_of = {
                 comparison.row.key: comparison.measured.p for comparison in table.comparisons if comparison.measured
             }

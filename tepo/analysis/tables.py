@@ -12,6 +12,7 @@ import pandas as pd
 from tepo.analysis.drawn_axis import environment_blocks
 from tepo.analysis.same_runs import same_runs
 from tepo.analysis.tuned_part import with_tuning
+from tepo.common.grouping import grouped
 from tepo.common.text import counted
 from tepo.config.own_reward import VERDICT, rewarded
 from tepo.evaluation.statistics.samples import COLUMNS
@@ -25,7 +26,7 @@ from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, family_of, recipe_words, row_key, scale_of, unique
+from tepo.studies.plan import Unit, family_of, recipe_words, reported, row_key, scale_of, unique
 from tepo.studies.study import Study, printed
 
 _STORE = Path("runs")  # default of --store
@@ -46,7 +47,7 @@ def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
 def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes about what is read from records, and what could not be."""
     runs = unique(units)
-    run_facts = [facts.of(unit.id, tuning=unit.tuning) for unit in runs]
+    run_facts = [facts.of(unit.key) for unit in runs]
     read, stale = sum(run.source == "record" for run in run_facts), sum(run.stale for run in run_facts)
     notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
     notes += [
@@ -68,16 +69,14 @@ def study_table(study: Study, units: Sequence[Unit], facts: Facts) -> Table:
     family = family_of(study, units)
     if tune is None:
         return _results(study, scale, units, facts, family)
-    reported = [unit for unit in units if not unit.tuning]
-    table = _results(study, scale, reported, facts, family) if reported else Table(study.name, study.title, ())
+    shown = reported(units)
+    table = _results(study, scale, shown, facts, family) if shown else Table(study.name, study.title, ())
     return with_tuning(table, units, tune, facts)
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
     """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
-    rows: dict[str, list[Unit]] = {}
-    for unit in units:
-        rows.setdefault(row_key(unit), []).append(unit)
+    rows = grouped((row_key(unit), unit) for unit in units)
     same_as, unlike = same_runs(study, scale, units, facts)
     several = len({row[0].model for row in rows.values()}) > 1
     specs = [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
@@ -94,7 +93,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         notes=[*study.notes, *unlike, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
-    table, complete = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
+    table, complete = build_table(samples, spec), all(facts.of(unit.key).done for unit in units)
     table = replace(table, command="" if complete else fill_command(study, units))
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
@@ -138,14 +137,14 @@ def _row_spec(key: str, units: Sequence[Unit], facts: Facts, several_models: boo
 def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes on how the rows were made, and on what a reader must know of their verdicts."""
     steps = sorted({unit.config.train.steps for unit in units})
-    seeds = sorted({unit.seed for unit in units if not unit.row.base})
+    seeds = sorted({unit.seed for unit in units if unit.trains})
     trained = (
         f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
         f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
     )
     data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
     notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
-    notes += _rewards([unit for unit in units if not unit.row.base])
+    notes += _rewards([unit for unit in units if unit.trains])
     if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)
     measured = [
@@ -181,10 +180,8 @@ def _rewards(units: Sequence[Unit]) -> list[str]:
     """Say what rows were rewarded by, where it is not the grader's verdict alone. Shares of reversed rewards that
     differ are an axis of the study, which its rows name."""
     several = len({unit.config.data.flip_rewards for unit in units}) > 1
-    labels: dict[str, list[str]] = {}
-    for unit in units:
-        data = replace(unit.config.data, flip_rewards=0.0) if several else unit.config.data
-        labels.setdefault(rewarded(data), []).append(unit.row_label)
+    data = [replace(unit.config.data, flip_rewards=0.0) if several else unit.config.data for unit in units]
+    labels = grouped((rewarded(settings), unit.row_label) for settings, unit in zip(data, units, strict=True))
     if not any(labels):
         return []
     if len(labels) == 1:
@@ -203,9 +200,9 @@ def _revisions(revisions: Iterable[int | None]) -> str:
 
 def fill_command(study: Study, units: Sequence[Unit]) -> str:
     """`tepo ablate …` with what the units were planned with: scale, seeds, store and overrides."""
-    first, store, scale = units[0], units[0].folder.parent, scale_of(units)
+    first, store, scale = units[0], units[0].store, scale_of(units)
     words = ["tepo", "ablate", study.name.replace("_", "-"), "--scale", scale]
-    seeds = tuple(dict.fromkeys(unit.seed for unit in units if not unit.row.base and not unit.tuning))
+    seeds = tuple(dict.fromkeys(unit.seed for unit in reported(units) if unit.trains))
     if seeds and set(seeds) != set(study.scale(scale).seeds):
         words += ["--seeds", ",".join(map(str, seeds))]
     if store != _STORE:

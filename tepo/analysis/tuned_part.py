@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tepo.common.text import counted, setting_text
+from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.jobs.validate import problems_hash
 from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, Table, TableBlock, TableRow
@@ -25,7 +25,7 @@ def with_tuning(table: Table, units: Sequence[Unit], tune: Tune, facts: Facts) -
         return validation.share if validation and validation.problems == problems_hash(unit.config) else None
 
     rows = tuned_rows(units, tune, share)
-    chosen = {_key(row): "" if row.chosen is None else _setting(row, row.chosen) for row in rows}
+    chosen = {_key(row): "" if row.chosen is None else row.shown(row.chosen) for row in rows}
     column = Column("setting", "Setting", Kind.TEXT)
     blocks = []
     for block in table.blocks:
@@ -49,10 +49,6 @@ def _key(row: TunedRow) -> str:
     return f"{row.first.model}/{row.first.row_label}"
 
 
-def _setting(row: TunedRow, index: int) -> str:
-    return setting_text(row.tried[index][0].row.setting.point)
-
-
 def _score(row: TunedRow, index: int) -> float | None:
     """Mean validation accuracy over the tuning seeds, a share; None while one is missing."""
     return row.scores.get(index, row.first_scores[index])
@@ -71,7 +67,7 @@ def _tried_blocks(rows: Sequence[TunedRow], tune: Tune) -> list[TableBlock]:
         for index in sorted(range(len(part[0].tried)), key=lambda index: _position(part[0].tried[index][0], tune)):
             scores = [(_score(row, index), row.chosen == index) for row in part]
             cells = [MISSING if score is None else Cell(100 * score, rank=int(best)) for score, best in scores]
-            setting = _setting(part[0], index)
+            setting = part[0].shown(index)
             lines.append(TableRow(f"tried/{name}/{setting}", setting, tuple(cells)))
         title = ", ".join(filter(None, (f"Validation accuracy over {axis}", name)))
         columns = tuple(Column(_key(row), row.first.row_label) for row in part)

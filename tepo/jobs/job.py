@@ -110,11 +110,8 @@ class RunJob:
             job = replace(self, quiet=True)  # all is there
         measured = job.results()
         if not self.base:
-            track_scores(
-                self.config,
-                self.folder,
-                [result for result in measured.results if result.benchmark not in stored_names],
-            )
+            new_results = [result for result in measured.results if result.benchmark not in stored_names]
+            track_scores(self.config, self.folder, new_results)
         new = len(self.folder.measured()) - len(stored_names) + validations
         if rows or new:
             measuring = sum(os.times()[:4]) - sum(start[:4])  # of this process, and of those that it started

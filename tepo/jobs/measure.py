@@ -157,12 +157,9 @@ def evaluate_missing(
     """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`. `generator` is opened once,
     for the benchmarks without a result, if there are any. Raises UserError where a stored result, or one that was
     begun, is of other weights, of another definition of the benchmark or of other settings."""
-    results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
-    missing = [
-        benchmark
-        for benchmark in {benchmark.name: benchmark for benchmark in benchmarks}.values()
-        if results[benchmark.name] is None
-    ]
+    named = {benchmark.name: benchmark for benchmark in benchmarks}
+    results = {name: stored(run, benchmark, settings) for name, benchmark in named.items()}
+    missing = [named[name] for name, result in results.items() if result is None]
     if missing:
         from tepo.evaluation.evaluate import evaluate
         from tepo.evaluation.writer import EvaluationTask
@@ -171,12 +168,9 @@ def evaluate_missing(
             graders = {
                 options: stack.enter_context(Grader(options)) for options in {benchmark.grader for benchmark in missing}
             }
-            for benchmark in missing:
-                if benchmark.dataset and (
-                    findings := str(
-                        find(benchmark.load_problems()[: settings.limit], graders[benchmark.grader], SECONDS)
-                    )
-                ):
+            for benchmark in (benchmark for benchmark in missing if benchmark.dataset):
+                problems = benchmark.load_problems()[: settings.limit]
+                if findings := str(find(problems, graders[benchmark.grader], SECONDS)):
                     say(f"{benchmark.name}: {findings} (`tepo data verify {benchmark.name}`)")
             sampler, tokenizer = stack.enter_context(generator(missing))
             tasks = [

@@ -129,12 +129,8 @@ def _explained(repository: str) -> Iterator[None]:
         }
         what, fix = refused.get(status, (f"the hub did not take it: {reply}", "the same command again sends all of it"))
         if not status:
-            what = f"the hub does not answer: {reply}"
-            fix = (
-                "unset HF_HUB_OFFLINE"
-                if isinstance(reason, OfflineModeIsEnabled)
-                else "check the network and HF_ENDPOINT"
-            )
+            what, offline = f"the hub does not answer: {reply}", isinstance(reason, OfflineModeIsEnabled)
+            fix = "unset HF_HUB_OFFLINE" if offline else "check the network and HF_ENDPOINT"
         raise UserError(what, where=repository, fix=fix, exit_code=2 if status in refused else 1) from None
 
 

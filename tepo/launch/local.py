@@ -50,23 +50,24 @@ def same_twice(failures: Sequence[Failure]) -> bool:
 
 def command(unit: Unit, measure: bool = True) -> list[str]:
     """The command line that trains and measures a unit, or only trains it; a person can type it too."""
-    store = ("--store", str(unit.folder.parent))
-    if unit.row.base:
+    store = ("--store", str(unit.store))
+    if not unit.trains:
         model = f"--model={shlex.join(['base', *unit.as_typed()])}"
         return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, model)
-    what = ["train", "--validate" if unit.tuning else "--evaluate"][: 1 + measure]
+    what = ["train", unit.measured_by][: 1 + measure]
     return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
 
 
 def state(unit: Unit, running: bool = False) -> UnitProgress:
     """Read a unit's state from the store, once for all who ask for a part of it."""
-    trained, missing = unit.trained(), len(unit.missing_benchmarks())
-    steps = unit.steps if trained else 0
-    if not trained:
+    trained, steps = unit.trained(), 0
+    if trained:
+        steps = unit.steps
+    else:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a store that is a file: who writes says so
-            steps = unit.in_store.metrics_file.read_bytes().count(b"\n")
-    done = trained and not (unit.to_measure() if unit.tuning else missing)
-    return UnitProgress(steps, len(unit.benchmarks) - missing, running, done)
+            steps = unit.folder.metrics_file.read_bytes().count(b"\n")
+    measured = len(unit.benchmarks) - len(unit.missing_benchmarks())
+    return UnitProgress(steps, measured, running, trained and not unit.to_measure())
 
 
 def run_local(
@@ -84,12 +85,12 @@ def run_local(
                     break
                 waiting.remove(unit)
                 states[unit.id] = state(unit)
-                if unit.in_store.busy():  # another process on this store has it
+                if unit.folder.busy():  # another process on this store has it
                     waiting.append(unit)
                 elif not states[unit.id].done:
                     slot = next(index for index in range(jobs) if index not in active)
                     environment = job_environment() | devices(slot, gpus)
-                    active[slot] = start(on_gpus(command(unit), gpus), unit.in_store.log, environment), unit
+                    active[slot] = start(on_gpus(command(unit), gpus), unit.folder.log, environment), unit
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, unit = active.pop(slot)
                 states[unit.id] = state(unit)
@@ -121,12 +122,13 @@ def why(unit: Unit, outcome: str) -> str:
     """The reason that a unit is not done though its process has ended; `outcome` where its log says nothing."""
     with contextlib.suppress(UserError):  # then the log says it too
         config = compose(unit.overrides)
-        now = RunFolder.of_base(config) if unit.row.base else RunFolder.of(config)
+        now = RunFolder.of(config) if unit.trains else RunFolder.of_base(config)
         if now.path.name != unit.id:
             return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
-    if not unit.in_store.log.exists():
+    log = unit.folder.log
+    if not log.exists():
         return f"{outcome}, and its log is gone: was the store deleted or moved under it?"
-    return last_line(unit.in_store.log) or outcome
+    return last_line(log) or outcome
 
 
 def last_line(path: Path) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tepo.common.errors import RunFailed, UserError, unknown_name
-from tepo.common.text import counted, setting_text
+from tepo.common.text import counted
 from tepo.launch.local import UnitProgress, run_local, same_twice, unfinished
 from tepo.launch.sbatch import SlurmOptions, check_slurm, nodes_here
 from tepo.launch.slurm import requests, run_slurm
@@ -63,12 +63,11 @@ def _choices(planned: Planned) -> Iterator[str]:
             continue
         for row in tuned_rows(units, tune):
             if tune.shortlist and row.shortlist:
-                listed = "; ".join(setting_text(row.tried[index][0].row.setting.point) for index in row.shortlist)
-                yield f"on the shortlist of {row.first.row_label}: {listed}"
-            if row.chosen is not None and row.setting is not None:
+                yield f"on the shortlist of {row.first.row_label}: {'; '.join(map(row.shown, row.shortlist))}"
+            if row.chosen is not None:
                 best = f"{100 * row.scores[row.chosen]:.1f}% of the validation problems"
                 of = f", draw {row.draws.index(row.chosen) + 1} of {tune.draws}" if row.chosen in row.draws else ""
-                yield f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best}{of})"
+                yield f"chosen for {row.first.row_label}: {row.shown(row.chosen)} ({best}{of})"
 
 
 def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
@@ -102,11 +101,11 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         if slurm is None:
             failures = run_local(todo, jobs, gpus, watch)
         else:
-            failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
+            failures = run_slurm(todo, slurm, todo[0].store, watch)
     for unit in todo:
-        if ending := unit.in_store.ending():
+        if ending := unit.folder.ending():
             note(f"{unit.title} ended with {ending}: {ending.why}")
-    costs = {unit.id: unit.in_store.costs() for unit in todo}
+    costs = {unit.id: unit.folder.costs() for unit in todo}
     note("; ".join(filter(None, (spent(costs), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
         lines = [f"{len(failures)} of the runs failed:"]
@@ -117,7 +116,7 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         unstarted_units = [unit for unit in todo if unit.id not in failed and not unit.done()]
         if unstarted_units and same_twice(failures):
             lines.append(f"two failed alike, so {counted(len(unstarted_units), 'run')} did not start")
-        where = f"see log.txt in each run's folder in {todo[0].folder.parent}"
+        where = f"see log.txt in each run's folder in {todo[0].store}"
         fix = f"{where}; the same command tries them again and keeps the rest"
         raise RunFailed("\n".join(lines), fix=fix)
 

@@ -105,7 +105,7 @@ def planned_grace(units: Sequence[Unit], options: SlurmOptions) -> float:
     wrong by: 0 without GPUs, and where no model's shape is known here. Slurm does not say which GPUs a job will have:
     those of a node are taken for 80 GB cards of the slowest kind."""
     most, here = 0.0, Gpus(options.nodes * options.gpus, options.gpus, A100.bytes, card=A100)
-    configs = (unit.config for unit in units if options.gpus and not unit.row.base)
+    configs = (unit.config for unit in units if options.gpus and unit.trains)
     alike = {str((config.model, config.sampler, config.engine, config.train)): Run(config) for config in configs}
     for run in alike.values():
         with contextlib.suppress(UserError):
@@ -123,11 +123,10 @@ def run_slurm(
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []
     for unit in units:
-        log, run = str(unit.in_store.log.absolute()), str(unit.folder.absolute())
+        log, run = str(unit.folder.log.absolute()), str(unit.folder.path.absolute())
         words, alone = command(unit), list[str]()
         if options.nodes > 1:  # measured on the first node alone
-            trains = not unit.row.base and not unit.trained()
-            words, alone = command(unit, measure=False) if trains else [], words
+            words, alone = [] if unit.trained() else command(unit, measure=False), words
         jobs.append(asdict(SlurmJob(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)
     script = folder / "job.sh"

@@ -100,7 +100,7 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
 
 def _trained_rows(todo: Sequence[Unit]) -> list[Unit]:
     """A unit of each row that is trained."""
-    return list({(unit.label, unit.model): unit for unit in todo if not unit.row.base}.values())
+    return list({(unit.label, unit.model): unit for unit in todo if unit.trains}.values())
 
 
 @contextmanager
@@ -141,12 +141,12 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
         except UserError:
             continue
         if not unit.trained():
-            saved = len(unit.in_store.checkpoints())
+            saved = len(unit.folder.checkpoints())
             stay = 0.0 if saved else disk.weights
             kept_bytes += stay
             training.append(max(disk.checkpoints - saved, 0) * disk.checkpoint - stay)
     needed = kept_bytes + sum(sorted(training)[-at_once:])
-    store = todo[0].folder.parent
+    store = todo[0].store
     place = next(path for path in (store, *store.absolute().parents) if path.exists())
     usage = shutil.disk_usage(place)
     if needed > usage.free and place.is_dir() and usage.total:  # else no folder can be made there, which a run says

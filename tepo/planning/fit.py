@@ -1,7 +1,8 @@
 """Fit of a run on a machine, by the layout that is chosen there, and what would make it fit: said before anything is
-started."""
+started. Hours and disk space of the runs of a study."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.planning.gpus import Machine
+from tepo.studies.plan import Unit, unique
 from tepo.studies.study import SCALES, load_study
+from tepo.training.resources.disk import run_disk
 from tepo.training.resources.estimate import START, StepTime, measuring_time, step_time
 from tepo.training.resources.gpu_cards import Card
 from tepo.training.resources.layout import fill
@@ -93,3 +96,64 @@ def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]
                 remedy = f"fits with {' '.join(gpu_fit.changes)}" if gpu_fit.changes is not None else "does not fit"
                 sentences.append(f"{model} {remedy if gpu_fit.problem else 'fits'}")
         yield scale, "; ".join(sentences)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyHours:
+    """Hours of the single runs of a study on one kind of machine, in the order in which they start. unfit: models that
+    do not fit; with any the runs are not all there."""
+
+    machine: Machine
+    runs: tuple[float, ...]
+    unfit: tuple[str, ...] = ()
+
+    def clock(self, machines: int) -> float:
+        """Hours by the clock: a machine that is free takes the next run."""
+        free = [0.0] * machines
+        for hours in self.runs:
+            heapq.heapreplace(free, free[0] + hours)
+        return max(free)
+
+    @property
+    def dollars(self) -> float:
+        return sum(self.runs) * self.machine.ranks * self.machine.card.price
+
+
+def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
+    """Hours of training and measuring every unit. Units that take the same, as most rows of a study do, are looked at
+    once."""
+    hours_by_key: dict[tuple[object, ...], float | None] = {}
+    runs, unfit = [], []
+    for unit in units:
+        config, trained = unit.config, unit.trains
+        if trained:
+            unit.as_typed()  # its objective is loaded
+        run = Run(config)
+        key = takes(config), *config.data.benchmarks, trained, trained and run.needs.initial_policy
+        if key not in hours_by_key:
+            machine_fit = fit(run, machine)
+            hours_by_key[key] = None if machine_fit.problem else machine_fit.hours(trained=trained)
+        hours = hours_by_key[key]
+        if hours is None:
+            unfit.append(config.model.name)
+        else:
+            runs.append(hours)
+    return StudyHours(machine, tuple(runs), tuple(dict.fromkeys(unfit)))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDisk:
+    """Bytes of all runs of a plan. kept: when all have finished. one: at most, when they are trained one after another.
+    all: at most, when all are trained at once."""
+
+    kept: float
+    one: float
+    all: float
+
+
+def study_disk(units: Iterable[Unit]) -> StudyDisk:
+    """Disk space of the distinct runs that train."""
+    runs = [run_disk(Run(unit.config)) for unit in unique(units) if unit.trains]
+    weights = sum(run.weights for run in runs)
+    largest_extra = max((run.peak - run.weights for run in runs), default=0.0)
+    return StudyDisk(weights, weights + largest_extra, sum(run.peak for run in runs))

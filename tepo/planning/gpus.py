@@ -84,8 +84,3 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
         for machine in matches
         if machine.ranks == _NODE
     ]
-
-
-def single_gpus() -> list[Machine]:
-    """One GPU of each kind, for runs that need no more."""
-    return [machine for machine in machines() if machine.ranks == 1]

@@ -62,7 +62,7 @@ def disk_bytes(units: Iterable[Unit]) -> float:
 
 def steps_to_train(unit: Unit) -> int:
     """Steps that a unit still has to train."""
-    return 0 if unit.trained() else unit.config.train.steps - len(unit.in_store.metrics())
+    return 0 if unit.trained() else unit.config.train.steps - len(unit.folder.metrics())
 
 
 def unpriced(units: Iterable[Unit], known: Sequence[Cost]) -> list[Unit]:
@@ -78,7 +78,7 @@ def probe(unit: Unit) -> Cost:
     """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
     with tempfile.TemporaryDirectory() as scratch:
         small = (f"train.steps={_PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]")
-        words = command(replace(unit, folder=Path(scratch) / unit.id, overrides=(*unit.overrides, *small)))
+        words = command(replace(unit, folder=RunFolder(Path(scratch) / unit.id), overrides=(*unit.overrides, *small)))
         log = RunFolder(Path(scratch)).log
         process = start(words, log, job_environment())  # as the study will start it
         process.join()

@@ -4,6 +4,7 @@ interval of one comparison among several."""
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from tepo.common.grouping import grouped
 from tepo.common.text import counted, listed
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, DeltaVerdict
@@ -114,9 +115,7 @@ def _range(rows: Sequence[_Entry]) -> str:
 def _finding(rows: Sequence[_Entry], baseline: str, none: str = "") -> str:
     """What the rows are beside their baseline. none: said where some are below it and none is above."""
     total = len(rows)
-    named: dict[str, list[str]] = {}
-    for label, _, word in rows:
-        named.setdefault(word, []).append(label)
+    named = grouped((word, label) for label, _, word in rows)
     if set(named) <= _UNTESTED:
         who = f"{rows[0][0]} lies" if total == 1 else f"{total} rows lie"
         why = f"{_TOO_FEW} nothing" if DeltaVerdict.NO_VERDICT in named else "No verdict"

@@ -92,10 +92,11 @@ class Facts:
         rows = list(reversed(list(self.runs.itertuples(index=False))))
         return {row.run: row for row in rows} | {(row.run, row.tuning): row for row in rows}
 
-    def of(self, run: str, *, tuning: bool | None = None) -> Any:
-        """The row of a run, as a tuple with names. tuning: of two, the one where it helps to choose or does not, which
-        may differ in `done` and `stale` alone. Raises KeyError for a run that is not in the frame."""
-        return self._known[run if tuning is None else (run, tuning)]
+    def of(self, run: str | tuple[str, bool]) -> Any:
+        """The row of a run, as a tuple with names; by the key of a unit (`tepo.studies.plan`) that where it helps to
+        choose or does not, which may differ in `done` and `stale` alone. Raises KeyError for a run that is not in the
+        frame."""
+        return self._known[run]
 
     @cached_property
     def _places(self) -> dict[tuple[str, str], Any]:
@@ -135,10 +136,8 @@ class Facts:
         by_run, names, values = self._steps
         steps, rows = self.curves["step"].to_numpy(), []
         for place in by_run.get(run, ()):
-            known_values = {
-                name: value for name, value in zip(names, values[place].tolist(), strict=True) if value == value
-            }
-            rows.append({STEP: int(steps[place]), **known_values})
+            pairs = zip(names, values[place].tolist(), strict=True)
+            rows.append({STEP: int(steps[place])} | {name: value for name, value in pairs if value == value})
         return rows
 
     def lasting(self, run: str) -> list[dict[str, Any]]:

@@ -41,13 +41,12 @@ class LiveRun:
     moved: float = 0.0
 
 
-def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
+def live_runs(store: Path) -> list[LiveRun]:
     """Runs that are being trained, and those that ended in the last `RECENT` seconds, the latest change first; then
     those that are not opened, because links lead out of them.
 
     A run that another process creates or rewrites meanwhile is left out, and there the next time."""
-    now = time.time() if now is None else now
-    summaries = []
+    now, summaries = time.time(), []
     for run in runs(store):
         try:
             run.opened  # noqa: B018
@@ -72,9 +71,9 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
         reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
-        steps_done = len(rows)
+        done = len(rows)
         summaries.append(
-            LiveRun(run.path.name, status, *names, steps_done, steps, reward, entropy, length, seconds_left, moved)
+            LiveRun(run.path.name, status, *names, done, steps, reward, entropy, length, seconds_left, moved)
         )
     return sorted(summaries, key=lambda live: (-live.moved, live.id))
 

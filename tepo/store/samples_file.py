@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
+from tepo.common.grouping import grouped
 from tepo.common.parquet import read_parquet
 from tepo.store.evaluation_result import PARTS, SAMPLES
 
@@ -83,9 +84,7 @@ def read_parts(folder: Path, samples: int) -> dict[str, list[dict[str, Any]]]:
     stored: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((folder / PARTS).glob("*.parquet")):
         with suppress(UserError):
-            part: dict[str, list[dict[str, Any]]] = {}
-            for row in read_table(path).to_pylist():
-                part.setdefault(row["problem"], []).append(row)
+            part = grouped((row["problem"], row) for row in read_table(path).to_pylist())
             stored |= {name: rows for name, rows in part.items() if len(rows) == samples}
     return stored
 

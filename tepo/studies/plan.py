@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from tepo.common import paths, trust
 from tepo.common.errors import UserError
@@ -19,36 +20,43 @@ from tepo.policy.model.model_location import differs_from_record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.study import Study, StudyRow, check_apart, check_row_overrides, check_seeds, scale_studies
-from tepo.studies.vary import key_of
+from tepo.studies.vary import Words, key_of
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
+    """One row at one model and seed: a run to train, and the benchmarks to measure it on. `Base` and `Trial` are the
+    other kinds.
 
-    tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
-    problem can enter the choice. recorded: nothing of it is left to do, as a record of today holds it.
-    recorded_base: it starts from the base on record, and this machine has another one of that name.
+    recorded: nothing of it is left to do, as a record of today holds it. recorded_base: it starts from the base on
+    record, and this machine has another one of that name.
     """
+
+    trains: ClassVar[bool] = True
+    tuning: ClassVar[bool] = False  # it helps to choose a setting, and is not reported
+    measured_by: ClassVar[str] = "--evaluate"  # the option of its `tepo train`
 
     row: StudyRow
     model: str
     seed: int
     config: RunConfig
-    overrides: tuple[str, ...]
-    folder: Path
-    tuning: bool = False
+    overrides: Words
+    folder: RunFolder  # in the store, whether it is there or not
     recorded: bool = False
     recorded_base: bool = False
 
     @property
     def id(self) -> str:
-        return self.folder.name
+        return self.folder.path.name
 
     @property
-    def in_store(self) -> RunFolder:
-        """Its folder in the store, whether it is there or not."""
-        return RunFolder(self.folder)
+    def key(self) -> tuple[str, bool]:
+        """Its own among the facts: one study may tune with a run that another measures."""
+        return self.id, self.tuning
+
+    @property
+    def store(self) -> Path:
+        return self.folder.path.parent
 
     @property
     def label(self) -> str:
@@ -62,44 +70,39 @@ class Unit:
 
     @property
     def title(self) -> str:
-        """The label with the seed; a base has none."""
-        return self.label if self.row.base else f"{self.label} seed {self.seed}"
+        """The label with the seed."""
+        return f"{self.label} seed {self.seed}"
 
     @property
     def outcome(self) -> str:
-        """How far the run is, of a base whether it is measured."""
-        if self.row.base:
-            return "not measured" if self.missing_benchmarks() else "measured"
-        return self.in_store.outcome()
+        """How far the run is."""
+        return self.folder.outcome()
 
     def _shown(self, text: str) -> str:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
 
-    def as_typed(self) -> tuple[str, ...]:
+    def as_typed(self) -> Words:
         """The overrides as words of a command line, where they count as its caller's own. Raises UserError where the
         study has code executed by them, or sends to other machines, and the caller of this command neither wrote nor
         trusts that."""
         last, code = {key_of(word): word for word in self.overrides}, "names code that is not yours"
         by_path = is_own("objective", last.get("objective", "").partition("=")[2])  # a name is in the caller's folders
+        config, tracking = self.config, self.config.tracking
+        wandb = "wandb" in tracking.to and not tracking.offline  # where trackio sends to only the environment says
         for key, asks, does in (
-            ("model.trust_remote_code", self.config.model.trust_remote_code, code),
-            ("objective.functions", foreign_files(self.config.objective), code),
-            ("objective", by_path and foreign_files(self.config.objective), code),
-            ("data.reward", foreign_rewards(self.config.data), code),
-            ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
-            ("tracking.to", self.sends_metrics, "sends settings and metrics to wandb"),
+            ("model.trust_remote_code", config.model.trust_remote_code, code),
+            ("objective.functions", foreign_files(config.objective), code),
+            ("objective", by_path and foreign_files(config.objective), code),
+            ("data.reward", foreign_rewards(config.data), code),
+            ("sampler.servers", config.sampler.servers, "sends prompts to servers that you did not name"),
+            ("tracking.to", wandb, "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
                 fix = f"read its functions; a copy of them in {FOLDER} is yours" if key == "objective" else fix
                 trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
-
-    @property
-    def sends_metrics(self) -> bool:
-        """Only the caller's environment says where trackio sends to."""
-        return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
     def other_bases(self) -> list[str]:
@@ -127,45 +130,80 @@ class Unit:
 
     @property
     def steps(self) -> int:
-        """Steps that it trains, none of a base."""
-        return 0 if self.row.base else self.config.train.steps
+        """Steps that it trains."""
+        return self.config.train.steps
 
     def trained(self) -> bool:
-        return self.row.base or self.recorded or self.in_store.finished()
+        return self.recorded or self.folder.finished()
 
     @property
     def benchmarks(self) -> list[str]:
         """Benchmarks that it is measured on."""
-        return [] if self.tuning else self.config.data.benchmarks
+        return self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:
-        return [] if self.recorded else [name for name in self.benchmarks if not self.in_store.has(name)]
+        return [] if self.recorded else [name for name in self.benchmarks if not self.folder.has(name)]
 
     def validation(self) -> float | None:
         """The share of validation problems that the finished run's last weights answer, by the store; None where it is
         missing, or of other problems."""
-        return final_validation(self.in_store, self.config)
+        return final_validation(self.folder, self.config)
 
     def to_measure(self) -> float:
-        """Benchmarks that are missing; a validation counts by its share of their responses."""
-        if self.tuning:
-            has_validation = self.recorded or self.validation() is not None
-            return 0 if has_validation else validation_share(self.config)
+        """Benchmarks that are missing."""
         return len(self.missing_benchmarks())
 
     def done(self) -> bool:
         return self.trained() and self.to_measure() == 0
 
 
+class Base(Unit):
+    """The untrained model: there is nothing to train, and one seed stands for all."""
+
+    trains = False
+
+    @property
+    def title(self) -> str:
+        return self.label
+
+    @property
+    def outcome(self) -> str:
+        return "not measured" if self.missing_benchmarks() else "measured"
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    def trained(self) -> bool:
+        return True
+
+
+class Trial(Unit):
+    """A run that helps to choose a setting. It is validated in place of being measured, by which no benchmark's problem
+    can enter the choice."""
+
+    tuning = True
+    measured_by = "--validate"
+
+    @property
+    def benchmarks(self) -> list[str]:
+        return []
+
+    def to_measure(self) -> float:
+        """A validation counts by its share of the benchmarks' responses."""
+        has_validation = self.recorded or self.validation() is not None
+        return 0 if has_validation else validation_share(self.config)
+
+
 @cache
-def composed(words: tuple[str, ...], on_record: bool = False) -> tuple[RunConfig, str]:
+def composed(words: Words, on_record: bool = False) -> tuple[RunConfig, str]:
     """A configuration and the hash of its identity, the same for every seed. Composed once, until `cache_clear`: in a
     notebook that plans a study twice its files may have changed in between. on_record: as for `identity`."""
     config = composed(words)[0] if on_record else compose(words)
     return config, content_hash(identity(config, on_record))
 
 
-def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
+def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], Words]:
     """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row. `model=…`
     among them replaces the study's models. Raises UserError where they set what the study varies or tunes."""
     texts = list(overrides)
@@ -214,13 +252,12 @@ def make_plan(
             return (0,)
         return tune.seeds_of(row.setting) if tune else report_seeds
 
-    units = [
-        unit_of(row, model, words_of[model, row.name], seed, store)
+    return [
+        unit_of(row, model, words_of[model, row.name], seed, store, kind=Trial if tune else Unit)
         for model in dict.fromkeys(model for model, _ in words_of)
         for row in study.rows_at(scale)
         for seed in seeds_of(row)
     ]
-    return [replace(unit, tuning=tune is not None and not unit.row.base) for unit in units]
 
 
 def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Sequence[int]:
@@ -233,20 +270,23 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
     return check_seeds(seeds)
 
 
-def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path, on_record: bool = False) -> Unit:
-    """A unit of a row. on_record: from the base on record, whatever lies here under its name."""
+def unit_of(
+    row: StudyRow, model: str, words: Words, seed: int, store: Path, on_record: bool = False, kind: type[Unit] = Unit
+) -> Unit:
+    """A unit of a row, of a kind unless the row is the base. on_record: from the base on record, whatever lies here
+    under its name."""
     recipe_config, recipe = composed(words, on_record)
     config = replace(recipe_config, store=str(store), seed=seed)
-    run = RunFolder.of_base(config, on_record) if row.base else RunFolder(store / run_id(config, recipe))
-    return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path, recorded_base=on_record)
+    folder = RunFolder.of_base(config, on_record) if row.base else RunFolder(store / run_id(config, recipe))
+    kind = Base if row.base else kind
+    return kind(row, model, seed, config, (*words, f"seed={seed}"), folder, recorded_base=on_record)
 
 
 def on_record(unit: Unit) -> Unit:
     """The unit as records know it. What lies here under the name of its base is part of no record."""
     if unit.recorded_base or not unit.other_bases:
         return unit
-    same = unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.folder.parent, on_record=True)
-    return replace(same, tuning=unit.tuning)
+    return unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.store, True, type(unit))
 
 
 def scale_of(units: Sequence[Unit]) -> str:
@@ -260,6 +300,11 @@ def row_key(unit: Unit) -> str:
     return f"{unit.model}/{unit.label}"
 
 
+def reported(units: Iterable[Unit]) -> list[Unit]:
+    """All but trials."""
+    return [unit for unit in units if not unit.tuning]
+
+
 def family_of(study: Study, units: Sequence[Unit]) -> int:
     """Number of comparisons that a verdict of the study is corrected over: every row but the baseline, at each setting
     of `vary:` and with each model of the plan, measured or not. 0 without a baseline."""
@@ -270,5 +315,5 @@ def family_of(study: Study, units: Sequence[Unit]) -> int:
 
 
 def unique(units: Iterable[Unit]) -> list[Unit]:
-    """Units with distinct folders, first come first; a run that one study tunes with and another measures is two."""
-    return list({(unit.folder, unit.tuning): unit for unit in units}.values())
+    """Units with distinct keys, first come first."""
+    return list({unit.key: unit for unit in units}.values())

@@ -17,6 +17,12 @@ from tepo.studies.tuning_result import with_chosen
 Planned = Sequence[tuple[Study, list[Unit]]]
 
 
+def claims_apart(planned: Planned) -> tuple[Planned, Planned]:
+    """The registered claims of a plan, and its other studies."""
+    parts = {flag: [part for part in planned if part[0].registered is flag] for flag in (True, False)}
+    return parts[True], parts[False]
+
+
 def scales_text(planned: Planned) -> str:
     """The scales of a plan in words."""
     return listed(dict.fromkeys(scale_of(units) for _, units in planned))
@@ -84,7 +90,7 @@ def plan_studies(
     for study, units in planned:  # on one page a label stands for one run of a scale
         for unit in units:
             other, other_unit = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
-            if other_unit.folder != unit.folder:
+            if other_unit.id != unit.id:
                 differing = sorted(set(other_unit.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
                 fix = "give one of the rows another label, or make them the same; each study can be asked for alone"

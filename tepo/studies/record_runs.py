@@ -14,16 +14,18 @@ import pandas as pd
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
+from tepo.common.grouping import grouped
 from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, is_gone, on_hub, read_bases, resolve
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
 from tepo.store.records import NAME, read_frames, read_index, stored, write_frames
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.studies.claims import OWN, check_registered, claim_files, file_of, load_claims, study_of
 from tepo.studies.plan import Unit, unique
-from tepo.studies.plan_studies import Planned, plan_all, plan_studies
-from tepo.studies.planned_facts import Records, read_facts, record_folders
+from tepo.studies.plan_studies import Planned, claims_apart, plan_all, plan_studies
+from tepo.studies.planned_facts import Records, facts_of, read_facts, record_folders
 from tepo.studies.store_check import check_contents
 from tepo.studies.study import CLAIMS, Study, load_study, study_file
 
@@ -98,14 +100,15 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
     could no longer be found."""
     units = unique(unit for _, units in planned for unit in units)
     done = [(study, [unit for unit in units if unit.done()]) for study, units in planned]
-    files = {file_of(study.batch) for study, _ in done if study.registered}
+    registered = claims_apart(done)[0]
+    files = {file_of(study.batch) for study, _ in registered}
     claims = {claim.name: claim for claim in load_claims(files=files).claims}
-    for study, part in done:
-        for unit in part if study.registered else ():
-            check_registered(claims[study.name], unit.id, unit.in_store.sessions(()))
+    for study, part in registered:
+        for unit in part:
+            check_registered(claims[study.name], unit.id, unit.folder.sessions(()))
     for unit in (unit for _, part in done for unit in part):
-        if not unit.row.base:
-            check_contents(unit.in_store)
+        if unit.trains:
+            check_contents(unit.folder)
     elsewhere = _trained_elsewhere(folder, done)
     done = [(study, [unit for unit in part if unit.id not in elsewhere]) for study, part in done]
     # a lock of its own: `write_frames` takes the folder's
@@ -125,10 +128,8 @@ def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
     """Trained runs that a folder beside this one, and not this one, has on record as they are today, from another
     training. A claim has runs of its own."""
     here = set(read_frames(folder).runs["run"])
-    trained = [unit for study, part in done for unit in part if not (study.registered or unit.row.base)]
-    units = [unit for unit in trained if unit.id not in here]
+    units = [unit for _, part in claims_apart(done)[1] for unit in part if unit.trains and unit.id not in here]
     records = Records.found([path for path in record_folders() if path.parent == folder.parent and path != folder])
-    records.read(unit.id for unit in units)
 
     def begun(sessions: Iterable[Mapping[str, Any]]) -> str:
         return min((str(session.get("started")) for session in sessions), default="")
@@ -136,7 +137,9 @@ def _trained_elsewhere(folder: Path, done: Planned) -> set[str]:
     return {
         unit.id
         for unit in units
-        if records.holds(unit) and begun(records.known[unit.id].made) != begun(unit.in_store.sessions(unit.benchmarks))
+        if records.holds(unit)
+        and (record := records.known(unit.id))
+        and begun(record.made) != begun(unit.folder.sessions(unit.benchmarks))
     }
 
 
@@ -151,17 +154,11 @@ def _frames(done: Planned) -> Facts:
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
             for cost in run_facts.costs
         ]
-        excerpt = None if unit.row.base else unit.in_store.excerpt()
-        values = {
-            "ending": run_facts.ending,
-            "made": joined_sessions(run_facts.made),
-            "costs": costs,
-            "excerpt": excerpt,
-        }
+        values = {"made": joined_sessions(run_facts.made), "costs": costs, "excerpt": unit.folder.excerpt()}
         rows.append({
             "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
             "seed": unit.seed, "words": list(unit.overrides), "trained": run_facts.trained,
-            **stored(values | {"validation": run_facts.validation}),
+            **stored(run_facts._asdict() | values),
         })  # fmt: skip
     curves = [curves_of(id, thin) for id in units if (thin := thinned(facts.metrics(id)))]
     return Facts(pd.DataFrame(rows), facts.scores, joined_curves(curves))
@@ -206,17 +203,15 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
 def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Sessions of the same versions and machine as one, from the first start to the last end. Records are given to
     others, so the machine's own name stays with the run."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for session in sessions:
-        facts = {key: session[key] for key in session if key not in ("what", "started", "ended", "host")}
-        groups.setdefault(json.dumps(facts), []).append(session)
+    apart = ("what", "started", "ended", "host")
+    words = (json.dumps({key: session[key] for key in session if key not in apart}) for session in sessions)
     return tuple(
         {
             "started": min(str(session.get("started")) for session in group),
             "ended": max((str(session["ended"]) for session in group if session.get("ended")), default=None),
             **json.loads(facts),
         }
-        for facts, group in groups.items()
+        for facts, group in grouped(zip(words, sessions, strict=True)).items()
     )
 
 
@@ -226,13 +221,10 @@ def drawn(
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
     fewer where fewer are recorded. records: read instead of all that are in their place."""
     records = records or Records.found()
-    pairs = [
-        (study, unit) for study, units in planned for unit in records.all_units(study, units) if records.holds(unit)
-    ]
-    recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in pairs}
+    recorded = {unit.id: (study, unit) for study, units in planned for unit in records.recorded(study, units)}
     some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
     chosen = [recorded[id] for id in some]
-    return chosen, records.facts([(study, [unit]) for study, unit in chosen])
+    return chosen, facts_of([(study, [unit]) for study, unit in chosen], records)
 
 
 def anew(unit: Unit, store: Path) -> Unit:
@@ -240,7 +232,8 @@ def anew(unit: Unit, store: Path) -> Unit:
     if unit.recorded_base:
         what, where = "this machine has another base of that name than the one on record", ", ".join(unit.other_bases)
         raise UserError(what, where=where, fix="bring its files here, or name studies of other bases")
-    return replace(unit, recorded=False, folder=store / unit.id, config=replace(unit.config, store=str(store)))
+    config = replace(unit.config, store=str(store))
+    return replace(unit, recorded=False, folder=RunFolder(store / unit.id), config=config)
 
 
 @dataclass(frozen=True)
@@ -265,7 +258,5 @@ def agreement(unit: Unit, recorded: Facts, again: Facts) -> Agreement:
 
 def machines(facts: Facts) -> list[str]:
     """The kinds of CPU and versions of torch that made them, in words."""
-    descriptions = [
-        f"{cpu(session)}, torch {session.get('torch')}" for sessions in facts.runs["made"] for session in sessions
-    ]
-    return list(dict.fromkeys(descriptions))
+    sessions = (session for made in facts.runs["made"] for session in made)
+    return list(dict.fromkeys(f"{cpu(session)}, torch {session.get('torch')}" for session in sessions))

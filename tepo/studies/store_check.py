@@ -21,13 +21,13 @@ def check_store(units: Iterable[Unit]) -> None:
     """Raises UserError for the first run folder that was copied half or that another version wrote."""
     benchmark = cache(load_benchmark)  # read once for all runs, and again at the next look
     for unit in unique(units):
-        if unit.folder.is_dir():
-            if not unit.row.base and unit.in_store.manifest():  # something was trained here
-                unit.in_store.check_whole()
+        if (run := unit.folder).path.is_dir():
             prompts = asked_by(unit.config)
+            if unit.trains and run.manifest():  # something was trained here
+                run.check_whole()
             for name in unit.benchmarks:
-                folder = unit.in_store.evaluation(name)
-                if result := unit.in_store.result(name):
+                folder = run.evaluation(name)
+                if result := run.result(name):
                     check_current(folder, result, benchmark(name), prompts)
                     if not (folder / SAMPLES).is_file():  # from which tables are made; what is in it they check
                         fix = f"copy it again, or move {folder} away and let the study measure it anew"

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from tepo.studies.plan import Unit, reporting_seeds, scale_of, unit_of
+from tepo.common.grouping import grouped
+from tepo.common.text import setting_text
+from tepo.studies.plan import Trial, Unit, reporting_seeds, scale_of, unit_of
 from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
@@ -78,16 +80,14 @@ class TunedRow:
         """The setting with the best score, of several such the first; None while one is missing."""
         return max(self.scores, key=self.scores.__getitem__) if self.scores else None
 
-    @property
-    def setting(self) -> Setting | None:
-        """The setting that was chosen."""
-        return None if self.chosen is None else self.tried[self.chosen][0].row.setting
+    def shown(self, index: int) -> str:
+        """A setting in words."""
+        return setting_text(self.tried[index][0].row.setting.point)
 
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
         first, known_seeds = self.tried[index][0], {unit.seed for unit in self.tried[index]}
-        units = under_seeds(first, first.row, [seed for seed in self.tune.seeds if seed not in known_seeds])
-        return [replace(unit, tuning=True) for unit in units]
+        return under_seeds(first, first.row, [seed for seed in self.tune.seeds if seed not in known_seeds], Trial)
 
     def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
         """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
@@ -95,21 +95,19 @@ class TunedRow:
         return under_seeds(first, replace(first.row, setting=Setting({}, first.row.setting.overrides)), seeds)
 
 
-def under_seeds(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
+def under_seeds(unit: Unit, row: StudyRow, seeds: Sequence[int], kind: type[Unit] = Unit) -> list[Unit]:
     """The configuration of a unit under other seeds."""
-    words, store = one.overrides[:-1], one.folder.parent
-    return [unit_of(row, one.model, words, seed, store, one.recorded_base) for seed in seeds]
+    words, store = unit.overrides[:-1], unit.store
+    return [unit_of(row, unit.model, words, seed, store, unit.recorded_base, kind) for seed in seeds]
 
 
 def tuned_rows(
     units: Sequence[Unit], tune: Tune, share: Callable[[Unit], float | None] = Unit.validation
 ) -> list[TunedRow]:
     """The rows of a plan that are tuned, from its units that choose. share: as of `TunedRow`."""
-    groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
-    for unit in units:
-        if unit.tuning:
-            groups.setdefault((unit.model, unit.row.label), {}).setdefault(unit.row.name, []).append(unit)
-    return [TunedRow(tuple(map(tuple, tried.values())), tune, share) for tried in groups.values()]
+    rows = grouped(((unit.model, unit.row.label), unit) for unit in units if unit.tuning).values()
+    tried = (grouped((unit.row.name, unit) for unit in row).values() for row in rows)
+    return [TunedRow(tuple(map(tuple, settings)), tune, share) for settings in tried]
 
 
 def with_chosen(
@@ -128,20 +126,17 @@ def with_chosen(
 
 
 def undecided(
-    planned: Sequence[tuple[Study, list[Unit]]],
-    seeds: Sequence[int] | None,
-    share: Callable[[Unit], float | None] = Unit.validation,
+    planned: Sequence[tuple[Study, list[Unit]]], seeds: Sequence[int] | None
 ) -> tuple[list[Unit], list[Unit]]:
     """Stand-ins for units whose settings are not known yet, as many as there will be: of each row without a shortlist
     the first draws with the other tuning seeds, and of each row without a choice its first setting, reported."""
     shortlists, choices = list[Unit](), list[Unit]()
     for study, units in planned:
         if tune := study.tune_at(scale := scale_of(units)):
-            for row in tuned_rows(units, tune, share):
+            for row in tuned_rows(units, tune):
                 if tune.shortlist and row.shortlist is None:
-                    shortlists += [
-                        unit for index in row.draws[: tune.shortlist.keep] for unit in row.to_shortlist(index)
-                    ]
+                    first = row.draws[: tune.shortlist.keep]
+                    shortlists += [unit for index in first for unit in row.to_shortlist(index)]
                 if row.chosen is None:
                     choices += row.reported(0, reporting_seeds(study, scale, seeds))
     return shortlists, choices

@@ -53,17 +53,17 @@ def check(
     import secrets
     import shutil
     import tempfile
-    from dataclasses import replace
 
     from tepo.analysis.board import FEWEST, Tried, averages, caught, predicted, submission
     from tepo.common.errors import RunFailed, UserError
+    from tepo.common.grouping import grouped
     from tepo.common.text import counted
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.progress import say
     from tepo.store.records import check_content
     from tepo.studies.plan import row_key
     from tepo.studies.plan_studies import plan_studies
-    from tepo.studies.planned_facts import Records, read_facts
+    from tepo.studies.planned_facts import Records, facts_of, read_facts
     from tepo.studies.record_runs import anew, drawn
     from tepo.studies.study import USUAL
     from tepo_cli.screen import say_wrapped, show
@@ -75,15 +75,11 @@ def check(
     check_content(folder)
     planned, records = plan_studies([study], USUAL, store=Path("runs")), Records.found([folder])
     chosen, _ = drawn(planned, runs, seed, records)
-    held = [
-        replace(unit, recorded=True)
-        for unit in records.all_units(*planned[0])
-        if records.holds(unit) and not unit.row.base
-    ]
-    known = averages(held, records.facts([(study, held)]))
-    spread = {row: [value for (of, _), value in known.items() if of == row] for row, _ in known}
+    held = [unit for unit in records.recorded(*planned[0]) if unit.trains]
+    known = averages(held, facts_of([(study, held)], records))
+    spread = grouped((row, value) for (row, _), value in known.items())
     few = [row for row, values in spread.items() if len(values) < FEWEST]
-    units = [unit for _, unit in chosen if not unit.row.base]
+    units = [unit for _, unit in chosen if unit.trains]
     if few or not units:
         what = f"{', '.join(few) or 'no row'}: fewer than {FEWEST} runs of today's protocol are on record"
         raise UserError(what, where=str(folder), fix=f"tepo ablate {file.stem}, then tepo records write {file.stem}")

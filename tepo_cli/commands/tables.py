@@ -70,7 +70,7 @@ def figure(
 
     \b
     tepo figure panel-e --records --out figures"""
-    from tepo.analysis.charts import study_charts
+    from tepo.analysis.charts import board_chart, gains_chart, study_charts
     from tepo.analysis.tables import study_table
     from tepo.reporting.charts.curves import AXES
     from tepo.reporting.charts.style import FORMATS
@@ -83,8 +83,6 @@ def figure(
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, where="--format")
     if name in (GAINS, BOARD):
-        from tepo.analysis.papers_charts import board_chart, gains_chart
-
         chart = gains_chart(gains(asked, records)) if name == GAINS else board_chart(board_of((), asked.store))
         _save(chart, name, out / format)
         return

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tepo.launch.local import command
-from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
@@ -40,7 +39,7 @@ def trained(folder: Path) -> list[Unit]:
     ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=WORDS)
     for unit in units:
         if not unit.row.base:
-            assert train(Run(small(folder / "runs", *unit.overrides))) == unit.folder
+            assert train(Run(small(folder / "runs", *unit.overrides))) == unit.folder.path
     return units
 
 
@@ -54,16 +53,16 @@ def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
     """With the embedded sampler, whose results are equal to the bit; with vLLM: test_eval_vllm.py."""
     units = trained(folder)
     runs = named(units)
-    shutil.move(units[1].in_store.manifest_file, folder / "away.json")
-    with units[0].in_store.lock("measure"):
+    shutil.move(units[1].folder.manifest_file, folder / "away.json")
+    with units[0].folder.lock("measure"):
         done = tepo("eval", *runs, "--store", folder / "runs", "--quiet", code=1)
     assert f"run {units[0].id}: another process has this run (measure)" in done.stderr
     assert f"run {units[1].id}: the run is not trained to its end" in done.stderr
     assert "2 runs of 3 not measured" in done.stderr
-    assert [unit.in_store.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
-    shutil.move(folder / "away.json", units[1].in_store.manifest_file)
+    assert [unit.folder.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
+    shutil.move(folder / "away.json", units[1].folder.manifest_file)
     tepo("eval", *runs, "--store", folder / "runs", "--quiet")
-    last = RunFolder(units[1].folder)
+    last = units[1].folder
     files = [last.evaluation("drawn") / name for name in ("samples.parquet", "result.json")]
     together = [file.read_bytes() for file in files]
     shutil.rmtree(last.evaluations)

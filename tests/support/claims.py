@@ -72,4 +72,5 @@ def facts(
 
 
 def judged(claims: Claims, units: Sequence[Sequence[Unit]], known: Facts) -> dict[str, ClaimOutcome]:
-    return {one.claim.name: one for one in judge_claims(claims, units, known)}
+    by_name = {claim.name: part for claim, part in zip(claims.claims, units, strict=True)}
+    return {one.claim.name: one for one in judge_claims(claims, by_name, known)}

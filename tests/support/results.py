@@ -22,9 +22,9 @@ from tepo.studies.study import Study
 def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
     """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
     of three prompts, in tokens of one letter."""
-    unit.in_store.create(unit.config, identity(unit.config))
+    unit.folder.create(unit.config, identity(unit.config))
     for step, reward in enumerate(rewards, start=1):
-        unit.in_store.append_metrics({"training/global_step": step, "critic/score/mean": reward})
+        unit.folder.append_metrics({"training/global_step": step, "critic/score/mean": reward})
         responses = [
             {"prompt": f"{group}+{step}=", "answer": "1", "reward": reward, "finished": True, "group": group,
              "tokens": list(f"{group}{member}{said}"),
@@ -32,11 +32,11 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
                         "advantage": [1.0] * (2 + len(said))}}
             for group in (7, 3, 5) for member in (0, 1)
         ]  # fmt: skip
-        write_json(unit.in_store.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
+        write_json(unit.folder.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
     ending = {"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"}
-    unit.in_store.mark("finished", steps=len(rewards), ending=ending)
+    unit.folder.mark("finished", steps=len(rewards), ending=ending)
     session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
-    write_json(unit.folder / "provenance.json", {"sessions": [session]})
+    write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
 
 
 def facts_of(study: Study, units: Sequence[Unit]) -> Facts:
@@ -51,12 +51,12 @@ def table_from_store(study: Study, units: Sequence[Unit]) -> Table:
 
 def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:
     """Files as of a unit that was trained, with these metrics, and measured, every sample right with this chance."""
-    unit.in_store.create(unit.config, identity(unit.config))
+    unit.folder.create(unit.config, identity(unit.config))
     for step in range(1, unit.config.train.steps + 1):
-        unit.in_store.append_metrics({"training/global_step": step, **metrics})
-    unit.in_store.mark("finished", steps=unit.config.train.steps)
+        unit.folder.append_metrics({"training/global_step": step, **metrics})
+    unit.folder.mark("finished", steps=unit.config.train.steps)
     session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
-    write_json(unit.folder / "provenance.json", {"sessions": [session]})
+    write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
     measure(unit, chance, problems)
 
 
@@ -70,7 +70,7 @@ def measure(unit: Unit, chance: float, problems: int = 60) -> None:
          "grader": "g"}
         for p in range(problems) for k in range(4)
     ])  # fmt: skip
-    folder = unit.in_store.evaluation(name)
+    folder = unit.folder.evaluation(name)
     write_table(folder / SAMPLES, samples)
     task = {"fingerprint": load_benchmark(name).fingerprint}
     result = Result(name, problems, 4, float(right.mean()), None, score(samples), {}, "g", task)

@@ -10,7 +10,7 @@ import io
 import re
 from pathlib import Path
 
-from tepo.analysis.papers_charts import board_chart, gains_chart
+from tepo.analysis.charts import board_chart, gains_chart
 from tepo.reporting.charts.style import svg
 from tepo.reporting.tables.render import as_text
 from tepo_cli.cli_options import Asked

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tepo.common.grouping import grouped
 from tepo.config.differences import NOT_A_SETTING, flat, typed
 from tepo.store.stored_tokens import TokenDump
 
@@ -28,25 +29,13 @@ class PageRun:
 def run_rows(runs: Sequence[PageRun]) -> list[dict[str, Any]]:
     """Runs that differ in their seeds alone are a row: label, the settings that are not as in most runs, command, and
     (seed, id, facts) of each."""
-    rows: dict[tuple[Any, ...], list[PageRun]] = {}
-    settings: dict[tuple[Any, ...], dict[str, str]] = {}
-    counts: dict[str, Counter[str]] = {}
-    for run in runs:
-        run_settings = {
-            typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)
-        }
-        row = (run.label, *run_settings.items())
-        rows.setdefault(row, []).append(run)
-        settings[row] = run_settings
-    for run_settings in settings.values():
-        for key, value in run_settings.items():
-            counts.setdefault(key, Counter())[value] += 1
-    usual = {key: values.most_common(1)[0][0] for key, values in counts.items()}
+    rows = grouped(((run.label, tuple(_settings(run).items())), run) for run in runs)
+    values_of = grouped(setting for _, settings in rows for setting in settings)
+    usual = {name: Counter(values).most_common(1)[0][0] for name, values in values_of.items()}
     table_rows = []
-    for row, members in rows.items():
-        unusual = [
-            f"{name}={value}" for name in usual if (value := settings[row].get(name, usual[name])) != usual[name]
-        ]
+    for (_, settings), members in rows.items():
+        row = usual | dict(settings)
+        unusual = [f"{name}={row[name]}" for name in usual if row[name] != usual[name]]
         table_rows.append(
             {
                 "label": members[0].label,
@@ -56,3 +45,7 @@ def run_rows(runs: Sequence[PageRun]) -> list[dict[str, Any]]:
             }
         )
     return table_rows
+
+
+def _settings(run: PageRun) -> dict[str, str]:
+    return {typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}

@@ -9,6 +9,7 @@ from statistics import median
 import pandas as pd
 
 from tepo.common.errors import unknown_name
+from tepo.common.grouping import grouped
 from tepo.common.text import counted, with_setting
 from tepo.evaluation.statistics.answer import Answer, Question, answers
 from tepo.evaluation.statistics.intervals import FEWEST
@@ -136,11 +137,8 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
 
 def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_TablePart]:
     """The rows of each model and setting, with their samples."""
-    groups: dict[str, list[RowSpec]] = {}
-    for row in spec.rows:
-        groups.setdefault(with_setting(row.model, row.setting), []).append(row)
     parts = []
-    for title, rows in groups.items():
+    for title, rows in grouped((with_setting(row.model, row.setting), row) for row in spec.rows).items():
         keys = rows[0].benchmarks or spec.benchmarks
         benchmarks = {key: name for key, name in spec.benchmarks.items() if key in keys}
         baseline = next((row for row in rows if row.label == spec.baseline), None)
@@ -175,11 +173,8 @@ def _compared(
 def equal_rows(block: TableBlock, known: Collection[str] = ()) -> list[list[str]]:
     """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
     scores = block.with_columns(place for place, column in enumerate(block.columns) if column.kind is Kind.SCORE)
-    groups: dict[tuple[Cell, ...], list[str]] = {}
-    for row in scores.rows:
-        if row.key not in known and all(cell.mean is not None for cell in row.cells):
-            groups.setdefault(row.cells, []).append(row.key)
-    return [keys for keys in groups.values() if len(keys) > 1]
+    rows = (row for row in scores.rows if row.key not in known and all(cell.mean is not None for cell in row.cells))
+    return [keys for keys in grouped((row.cells, row.key) for row in rows).values() if len(keys) > 1]
 
 
 def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
@@ -224,16 +219,15 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
 def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Question]]:
     """By column its rows beside the best one, on the same seeds and problems. Left out: columns in which no row can be
     told apart, as they have one row, no intervals, or too few seeds."""
-    best: dict[str, list[str]] = {}
-    for column, lines in scores.groupby("benchmark", sort=False):
-        if len(lines) > 1 and lines["low"].notna().all():
-            best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
-    beside: dict[str, list[Question]] = {}
-    for pair in pairs_of(part.by_seed, best) if best else ():
-        beside.setdefault(pair.benchmark, []).append(pair.question())
+    best = grouped(
+        (str(lines.loc[lines["mean"].idxmax(), "row"]), str(column))
+        for column, lines in scores.groupby("benchmark", sort=False)
+        if len(lines) > 1 and lines["low"].notna().all()
+    )
+    pairs = pairs_of(part.by_seed, best) if best else ()
     return {
         column: questions
-        for column, questions in beside.items()
+        for column, questions in grouped((pair.benchmark, pair.question()) for pair in pairs).items()
         if any(len(question.sample) >= FEWEST_SEEDS for question in questions)
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from tepo.common.grouping import grouped
 from tepo.common.provenance import PACKAGES
 
 Session = Mapping[str, Any]
@@ -14,12 +15,9 @@ _WIDEST = {"amx_bf16": "AVX-512, AMX", "avx512f": "AVX-512", "avx2": "AVX2", "sv
 
 def made_by(sessions: Sequence[Session]) -> list[str]:
     """A line for each software and hardware behind the results: which, from when to when (UTC)."""
-    groups: dict[str, list[Session]] = {}
-    for session in sessions:
-        words = ", ".join(f"{label} {value}" for label, value in _values(session).items() if value != "none")
-        groups.setdefault(words, []).append(session)
-    lines = []
-    for words, group in groups.items():
+    values, lines = map(_values, sessions), []
+    texts = (", ".join(f"{label} {value}" for label, value in of.items() if value != "none") for of in values)
+    for words, group in grouped(zip(texts, sessions, strict=True)).items():
         start = min(str(session.get("started")) for session in group)
         end = max((str(session["ended"]) for session in group if session.get("ended")), default="(no end on record)")
         first, last = (time[:16].replace("T", " ") if "T" in time else time for time in (start, end))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from tepo.common.grouping import grouped
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.colours import UNTRAINED
@@ -41,11 +42,8 @@ def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> t
 
 def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> list[TableBlock]:
     """Rows x values of the first axis, a block for each environment; none is ranked."""
-    groups: dict[str, list[RowSpec]] = {}
-    for row in rows:
-        groups.setdefault(_environment(row), []).append(row)
     grids = []
-    for environment, part in groups.items():
+    for environment, part in grouped((_environment(row), row) for row in rows).items():
         axis = next(iter(part[0].setting))
         columns = tuple(Column(f"{axis}={value}", value, kind) for value in {row.setting[axis]: None for row in part})
         at = {(row.label, row.setting[axis]): cells.get(row.key, MISSING) for row in part}

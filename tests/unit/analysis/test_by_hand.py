@@ -48,7 +48,7 @@ def test_five_claims(tmp_path: Path) -> None:
     claims = load_claims()
     planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=tmp_path)
     planned, facts = read_facts(planned, records=True)
-    judged = judge_claims(claims, [units for _, units in planned], facts)
+    judged = judge_claims(claims, {study.name: units for study, units in planned}, facts)
     deltas = {one.claim.name: 100 * one.answer.delta for one in judged if one.answer}
     first, sparse = accuracies("claims-1"), late_entropies("claims-4")
     for name, (a, b) in CLAIMS.items():

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 from tepo.analysis.charts import claims_chart
-from tepo.analysis.claim_outcomes import ClaimOutcome
+from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.analysis.claims_table import claims_table, summary
 from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.headline import headline
@@ -104,6 +104,8 @@ def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> Non
     plain = close.question.region.p_values(close.question.estimate)
     doubled = [min(1, 2 * p) for p in plain]
     assert [close.p_outside, close.p_inside] == doubled, "what is not measured counts in the family"
+    (alone,) = judge_claims(claims, {"close": units[1]}, facts(units, chance, missing=units[0][-1:]))
+    assert alone.answer == close, "nor does what is not planned leave it"
     assert "price" not in cells(shown(judged(claims, units, facts(units, chance))))["up"]
 
 

@@ -73,7 +73,7 @@ def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(stu
     for unit in plan[0][1][:2]:
         finish(unit, 0.5, **{"response_length/mean": 21.4 + unit.seed})
         cost = {"data": "laptop", "objective": "tepo", "steps": 12, "benchmarks": 1, "cpu_s": 5400.0}
-        write_json(unit.folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
+        write_json(unit.folder.path / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
     said = head(plan)
     assert "(responses have at most 40 tokens, 25 on average)" in said.caveat
     assert "or about where training would end: it stops after 12 steps." in said.caveat

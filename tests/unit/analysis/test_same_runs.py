@@ -34,11 +34,11 @@ def parsed(folder: Path, text: str = STUDY) -> Study:
 def trained(unit: Unit, rewards: Sequence[float], entropies: Sequence[float] = ENTROPIES) -> None:
     """A run that was measured, with these rewards and entropies at its first steps."""
     finish(unit, 0.5)
-    unit.in_store.metrics_file.unlink()
+    unit.folder.metrics_file.unlink()
     for step, (reward, entropy) in enumerate(zip(rewards, entropies, strict=True), start=1):
         if step <= unit.config.train.steps:
             row = {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": entropy}
-            unit.in_store.append_metrics(row)
+            unit.folder.append_metrics(row)
 
 
 def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[float]]) -> list[Unit]:

@@ -39,7 +39,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
     claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
     planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)
     planned, facts = read_facts(planned, records=True)
-    return {one.claim.name: one for one in judge_claims(claims, [units for _, units in planned], facts)}
+    return {one.claim.name: one for one in judge_claims(claims, {study.name: units for study, units in planned}, facts)}
 
 
 def test_the_verdict_of_each(judged: dict[str, ClaimOutcome]) -> None:

@@ -109,4 +109,4 @@ def test_python_has_the_charts_by_name(store: Path) -> None:
     assert all(isinstance(chart, altair.TopLevelMixin) for chart in charts.values())
     assert "other" in charts["mine-curves"].to_json()
     assert tepo.results("lacking", store=store.parent / "none", records=False).charts == {}
-    assert "gspo" in tepo.RunResult(units_of(store, "mine")[-1].folder).chart().to_json()
+    assert "gspo" in tepo.RunResult(units_of(store, "mine")[-1].folder.path).chart().to_json()

@@ -52,8 +52,8 @@ def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path, seeds=[0, 1, 2])
-    units[0].folder.mkdir()
-    units[0].in_store.mark("finished")
+    units[0].folder.path.mkdir()
+    units[0].folder.mark("finished")
     show_units(units, rows=True)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("│")]
     assert len(lines) == 5

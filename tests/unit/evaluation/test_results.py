@@ -88,7 +88,7 @@ def test_every_command_that_quotes_looks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unit = run_of(tmp_path / "store")
-    file = unit.folder / "eval" / "add3" / "result.json"
+    file = unit.folder.path / "eval" / "add3" / "result.json"
     if damage == "accuracy":
         edit(file, lambda held: held.update(accuracy=0.99))
     else:
@@ -103,7 +103,7 @@ def test_every_command_that_quotes_looks(
         return said.out + said.err
 
     with pytest.raises(UserError):
-        RunResult(unit.folder).scores()
+        RunResult(unit.folder.path).scores()
     for code, words in (
         (2, ["eval", "-m", unit.id, "add3"]),
         (2, ["train", *unit.overrides, "--evaluate", "--quiet"]),
@@ -114,5 +114,5 @@ def test_every_command_that_quotes_looks(
         assert "the samples behind" in said or "not those behind" in said
         assert "99.0" not in said
     if damage != "gone":  # what the message says to do
-        ends(0, "data", "regrade", str(unit.folder))
+        ends(0, "data", "regrade", str(unit.folder.path))
         assert "0.00 ± –" in ends(0, "eval", "-m", unit.id, "add3")  # as the grader reads these responses

@@ -53,7 +53,7 @@ def test_a_unit_with_a_gpu_is_not_forked(tmp_path: Path, monkeypatch: pytest.Mon
     ((_, (_, unit, *_)),) = plan_all(["table1"], "laptop", store=tmp_path / "runs", overrides=["train.steps=1"])
     mistaken = replace(unit, overrides=("train.steps=0",))  # it ends before it trains
     (failure,) = run_local([mistaken], 1, gpus, lambda states: None)
-    assert ("a fresh interpreter" in unit.in_store.log.read_text()) is bool(gpus), failure
+    assert ("a fresh interpreter" in unit.folder.log.read_text()) is bool(gpus), failure
 
 
 @pytest.mark.slow

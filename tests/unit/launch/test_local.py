@@ -14,7 +14,7 @@ def test_the_command_of_a_base_names_it(tmp_path: Path) -> None:
     assert base.row.base
     *_, option, store, model = command(base)
     run, trained = compose_one(model.removeprefix("--model="), Path(store))
-    assert (option, trained, RunFolder.of_base(run.config)) == ("--store", False, base.in_store)
+    assert (option, trained, RunFolder.of_base(run.config)) == ("--store", False, base.folder)
 
 
 @pytest.mark.parametrize("words", ["", "gspo", "'train seed=1"])

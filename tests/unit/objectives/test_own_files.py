@@ -124,8 +124,8 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     study = "title: T\nrows: [{label: A, objective: erf}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
     (own / "ablations" / "few.yaml").write_text(study)
     ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
-    unit.folder.mkdir(parents=True)
-    unit.in_store.log.touch()
+    unit.folder.path.mkdir(parents=True)
+    unit.folder.log.touch()
     assert why(unit, "exit code 1") == "exit code 1"
     changed(own, "x.erf()", "x.sin()")
     said = why(unit, "exit code 1")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.planning.study_totals import study_disk
+from tepo.planning.fit import study_disk
 from tepo.policy.model.shapes import shape_of
 from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder

@@ -105,12 +105,12 @@ def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: p
     units = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)
     trained = [unit for unit in units if not unit.row.base]
     for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
-        unit.folder.mkdir(parents=True)
+        unit.folder.path.mkdir(parents=True)
         rows = [
             {"training/global_step": number + 1, f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib}
             for number, gib in enumerate(updates)
         ]
-        (unit.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (unit.folder.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     show_fits(units)
     said = " ".join(capsys.readouterr().err.split())
     assert "measured in 2 runs of the store, the most of a GPU that was taken: sampling 41.0 GiB, updating 11.5" in said

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.planning.fit import fit
-from tepo.planning.gpus import single_gpus
-from tepo.planning.study_totals import StudyHours, study_hours
+from tepo.planning.fit import StudyHours, fit, study_hours
+from tepo.planning.gpus import chosen, machines
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import Records
@@ -16,7 +15,7 @@ from tepo_cli.show_fit import answer, hours_on
 
 PAGE = Path(__file__).parents[3] / "docs/scales.md"
 TABLES = ("table1", "table2", "table3", "table4", "gtpo", "readings", "figures", *(f"panel-{one}" for one in "abcde"))
-CARDS = {one.card.name: one for one in single_gpus()}
+CARDS = {one.card.name: one for one in chosen(machines(), None, 1)}
 
 
 def test_a_free_card_takes_the_next_run() -> None:

@@ -63,7 +63,7 @@ def put_link(place: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_with_a_link_is_not_opened(place: str, own: Path, precious: Path, tmp_path: Path) -> None:
-    folder = finished_run(tmp_path / "store").folder
+    folder = finished_run(tmp_path / "store").folder.path
     kept = tree(precious)
     put_link(folder / place, precious)
     before = tree(folder)
@@ -88,24 +88,24 @@ def test_a_run_with_a_link_is_not_opened(place: str, own: Path, precious: Path, 
 @pytest.mark.parametrize("target", ["nowhere", "loop", "../../precious/samples.parquet", "manifest.json"])
 def test_wherever_it_leads(target: str, own: Path, precious: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
-    (unit.folder / "loop").symlink_to(target)
+    (unit.folder.path / "loop").symlink_to(target)
     with pytest.raises(UserError, match=SAID):
-        RunFolder(unit.folder).finished()
+        RunFolder(unit.folder.path).finished()
 
 
 def test_a_pipe_is_not_waited_for(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
-    (unit.folder / "cost.json").unlink(missing_ok=True)
-    os.mkfifo(unit.folder / "cost.json")
+    (unit.folder.path / "cost.json").unlink(missing_ok=True)
+    os.mkfifo(unit.folder.path / "cost.json")
     with pytest.raises(UserError, match="something that is no file is in the way"):
-        RunFolder(unit.folder).costs()
+        RunFolder(unit.folder.path).costs()
 
 
 def test_a_whole_store_may_be_a_link_and_wandb_may_make_them(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "disk")
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
-    (unit.folder / "wandb").mkdir()
-    (unit.folder / "wandb" / "latest-run").symlink_to("offline-run-1")
+    (unit.folder.path / "wandb").mkdir()
+    (unit.folder.path / "wandb" / "latest-run").symlink_to("offline-run-1")
     run = RunFolder(tmp_path / "runs" / unit.id)
     assert run.finished()
     run.lock().close()
@@ -117,15 +117,15 @@ COMMANDS = {
     "train --dry-run": lambda unit: ["train", *unit.overrides, "--dry-run"],
     "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
     "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
-    "regrade": lambda unit: ["data", "regrade", str(unit.folder)],
-    "regrade --dry-run": lambda unit: ["data", "regrade", str(unit.folder / "eval" / "add3"), "--dry-run"],
+    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path)],
+    "regrade --dry-run": lambda unit: ["data", "regrade", str(unit.folder.path / "eval" / "add3"), "--dry-run"],
     "responses": lambda unit: ["responses", unit.id, "add3"],
     "explain": lambda unit: ["explain", unit.id],
     **{
         name: lambda unit, name=name: [*name.split(), "mine", *SET]
         for name in ("ablate", "plan", "table", "figure", "records write")
     },
-    "report": lambda unit: ["report", "mine", *SET, "--out", str(unit.folder.parents[1] / "page.html")],
+    "report": lambda unit: ["report", "mine", *SET, "--out", str(unit.folder.path.parents[1] / "page.html")],
 }
 
 
@@ -150,10 +150,10 @@ def test_every_command_refuses_it(
 ) -> None:
     unit: Unit = finished_run(tmp_path / "store")
     if place == ".":
-        unit.folder.rename(precious / "run")
-        unit.folder.symlink_to(precious / "run")
+        unit.folder.path.rename(precious / "run")
+        unit.folder.path.symlink_to(precious / "run")
     else:
-        put_link(unit.folder / place, precious)
+        put_link(unit.folder.path / place, precious)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
     code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)

@@ -26,7 +26,7 @@ def run_of(store: Path, *words: str, seed: int = 0) -> Unit:
     """The unit of `mine` with this seed, trained and measured as far as files can tell, with weights of a kind."""
     ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=(*WORDS, *words), seeds=[seed])
     finish(unit, 1.0, problems=1)
-    with Saver(unit.in_store) as saver:
+    with Saver(unit.folder) as saver:
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(10)})])
     return unit
 
@@ -56,7 +56,7 @@ EDITS: dict[str, Callable[[dict], object]] = {
 
 @pytest.mark.parametrize("change", EDITS)
 def test_an_edited_configuration_is_refused(change: str, own: Path, tmp_path: Path) -> None:
-    run = run_of(tmp_path / "store").in_store
+    run = run_of(tmp_path / "store").folder
     run.check_whole()
     edit(run.config_file, EDITS[change])
     with pytest.raises(UserError, match=f"{OTHER}: edited, or damaged") as caught:
@@ -65,26 +65,26 @@ def test_an_edited_configuration_is_refused(change: str, own: Path, tmp_path: Pa
 
 
 def seed_1_as_seed_0(unit: Unit, store: Path) -> None:
-    shutil.rmtree(unit.folder)
-    run_of(store, seed=1).folder.rename(unit.folder)
+    shutil.rmtree(unit.folder.path)
+    run_of(store, seed=1).folder.path.rename(unit.folder.path)
 
 
 def seed_1_as_seed_0_with_new_ids(unit: Unit, store: Path) -> None:
     seed_1_as_seed_0(unit, store)
-    edit(unit.folder / "manifest.json", lambda held: held.update(id=unit.id))
-    with_new_digest(RunFolder(unit.folder), lambda held: held.update(id=unit.id))
+    edit(unit.folder.path / "manifest.json", lambda held: held.update(id=unit.id))
+    with_new_digest(RunFolder(unit.folder.path), lambda held: held.update(id=unit.id))
 
 
 def another_learning_rate(unit: Unit, store: Path) -> None:
-    with_new_digest(RunFolder(unit.folder), EDITS["as hashed"])
+    with_new_digest(RunFolder(unit.folder.path), EDITS["as hashed"])
 
 
 def another_recipe(unit: Unit, store: Path) -> None:
-    edit(unit.folder / "manifest.json", lambda held: held.update(recipe=2))
+    edit(unit.folder.path / "manifest.json", lambda held: held.update(recipe=2))
 
 
 def another_recipe_in_the_configuration(unit: Unit, store: Path) -> None:
-    edit(unit.folder / "config.json", lambda held: held.update(recipe=2))
+    edit(unit.folder.path / "config.json", lambda held: held.update(recipe=2))
 
 
 KINDS: dict[Callable[[Unit, Path], None], str] = {
@@ -122,14 +122,14 @@ def test_no_command_believes_it(
     assert code == (1 if name == "measure" else 2)
     assert {path: path.read_bytes() for path in before} == before
     with pytest.raises(UserError):
-        RunResult(unit.folder).scores()
+        RunResult(unit.folder.path).scores()
 
 
 def test_a_list_marks_what_is_not_used(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = run_of(tmp_path / "store")
-    shutil.copytree(unit.folder, tmp_path / "store" / "0123456789ab")
+    shutil.copytree(unit.folder.path, tmp_path / "store" / "0123456789ab")
     assert of_store(["list", "--all"], tmp_path / "store", monkeypatch) == 0
     shown = capsys.readouterr().out
     assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
@@ -141,15 +141,15 @@ def test_a_list_marks_what_is_not_used(
 @pytest.mark.parametrize("weights", ["0123456789ab/step_000002", "{id}/step_000001", "base"])
 def test_a_measurement_of_other_weights_is_not_the_runs(weights: str, own: Path, tmp_path: Path) -> None:
     unit = run_of(tmp_path / "store")
-    file = unit.folder / "eval" / "add3" / "result.json"
+    file = unit.folder.path / "eval" / "add3" / "result.json"
     for name, own_one in ((f"{unit.id}/step_000002", True), (weights.format(id=unit.id), False)):
         edit(file, lambda held, name=name: held["task"].update(policy={"weights": name}))
         for ask in (RunFolder.right_answers, RunFolder.result):
             if own_one:
-                ask(RunFolder(unit.folder), "add3")
+                ask(RunFolder(unit.folder.path), "add3")
                 continue
             with pytest.raises(UserError, match="add3 was measured with other weights"):
-                ask(RunFolder(unit.folder), "add3")
+                ask(RunFolder(unit.folder.path), "add3")
     with pytest.raises(UserError, match="add3 was measured with other weights"):
         plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
 

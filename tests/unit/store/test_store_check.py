@@ -110,15 +110,15 @@ DAMAGE: list[tuple[str, Damage, str]] = [
 def test_half_a_run_is_named_and_left_alone(file: str, damage: Damage, message: str, own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
     check_store([unit])  # whole, it is fine
-    damage(unit.folder / file)
-    before = {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()}
+    damage(unit.folder.path / file)
+    before = {path: path.read_bytes() for path in unit.folder.path.rglob("*") if path.is_file()}
     with pytest.raises(UserError) as caught:
         plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
     assert message in caught.value.what
     assert caught.value.where.endswith(Path(file).name)
     assert caught.value.fix
     assert caught.value.exit_code == 2
-    assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in unit.folder.path.rglob("*") if path.is_file()} == before
 
 
 def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_written(
@@ -126,13 +126,13 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
 ) -> None:
     """Before a table it is not looked for: all files would be read each time."""
     unit = finished_run(tmp_path / "store")
-    with Saver(unit.in_store) as saver:
+    with Saver(unit.folder) as saver:
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100)})])
     planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
     assert record_study(tmp_path / "mine", planned).recorded == 1
     doctor(tmp_path / "store", selftest=False)
     assert "1 run, 0 damaged; 1 whole\n" in capsys.readouterr().out
-    weights = unit.in_store.checkpoint(2) / "model.safetensors"
+    weights = unit.folder.checkpoint(2) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     with pytest.raises(typer.Exit) as ended:
         doctor(tmp_path / "store", selftest=False)
@@ -161,8 +161,8 @@ def test_doctor_names_what_is_damaged_and_goes_on(
     file: str, damage: Damage, said: str | None, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit = finished_run(tmp_path / "store")
-    shutil.copytree(unit.folder, tmp_path / "store" / "zzz")  # a run that is called otherwise than its hash
-    damage(unit.folder / file)
+    shutil.copytree(unit.folder.path, tmp_path / "store" / "zzz")  # a run that is called otherwise than its hash
+    damage(unit.folder.path / file)
     with pytest.raises(typer.Exit):
         doctor(tmp_path / "store", selftest=False)
     shown = capsys.readouterr().out
@@ -175,12 +175,12 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
     unit = finished_run(tmp_path / "runs")
     study = load_study("mine")
     assert not any("budget" in note for note in table_from_store(study, [unit]).notes)
-    path = unit.folder / "eval" / "add3" / SAMPLES
-    change(timeouts=0)(unit.folder / VERDICTS)
+    path = unit.folder.path / "eval" / "add3" / SAMPLES
+    change(timeouts=0)(unit.folder.path / VERDICTS)
     pd.read_parquet(path).assign(reason=["", "timeout", "stalled", "timeout"]).to_parquet(path)
     with pytest.raises(UserError, match="not those behind the result"):
         table_from_store(study, [unit])
-    change(timeouts=3)(unit.folder / VERDICTS)
+    change(timeouts=3)(unit.folder.path / VERDICTS)
     assert (
         table_from_store(study, [unit]).notes[-1]
         == "Answers that ran out of the grader's budget and count as wrong: 3."
@@ -190,7 +190,7 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
 def test_responses_that_are_no_text_are_named(own: Path, tmp_path: Path) -> None:
     """A lone surrogate in UTF-8, which Parquet takes for text unread."""
     unit = finished_run(tmp_path / "runs")
-    path = unit.folder / "eval" / "add3" / SAMPLES
+    path = unit.folder.path / "eval" / "add3" / SAMPLES
     table = pq.read_table(path)
     half = pa.array([b"\xed\xa0\x80"] * len(table), pa.binary()).view(pa.string())
     pq.write_table(table.set_column(table.schema.get_field_index("response"), "response", half), path)
@@ -213,7 +213,7 @@ def test_a_table_is_not_made_from_other_samples_than_the_result(
 ) -> None:
     unit = finished_run(tmp_path / "store")
     assert read_samples([unit], facts_of(load_study("mine"), [unit]))["samples"].tolist() == [4]
-    path = unit.folder / "eval" / "add3" / SAMPLES
+    path = unit.folder.path / "eval" / "add3" / SAMPLES
     frame = pd.read_parquet(path).assign(**{column: values})
     frame.drop(columns="correct" if column == "other" else []).to_parquet(path)
     with pytest.raises(UserError, match=r"samples cannot be read|not those behind the result") as caught:
@@ -225,8 +225,8 @@ def test_runs_of_another_version_are_listed_and_kept(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit = finished_run(tmp_path / "store")
-    old(unit.folder / MANIFEST)
-    other = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
+    old(unit.folder.path / MANIFEST)
+    other = unit.folder.path.rename(unit.folder.path.with_name("0123456789ab"))  # another version, another id
     (tmp_path / "store" / "half").mkdir()
     (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
     shutil.copytree(other, tmp_path / "store" / "torn")

@@ -70,7 +70,7 @@ def excerpts(store: Path) -> list[Excerpt]:
 def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_last(own: Path, tmp_path: Path) -> None:
     unit = fallen_run(tmp_path)
     fall(unit, REWARDS)
-    excerpt = unit.in_store.excerpt()
+    excerpt = unit.folder.excerpt()
     assert excerpt
     assert [(one.dump.step, one.reward) for one in (excerpt.before, excerpt.after)] == [(3, 0.21), (4, 0.05)]
     assert str(excerpt.ending) == "collapse at step 5"
@@ -86,13 +86,13 @@ def test_a_run_that_did_not_fall_or_lacks_the_dumps_has_none(
     unit = fallen_run(tmp_path)
     fall(unit, rewards)
     for step in missing:
-        unit.in_store.tokens(step).unlink()
-    assert unit.in_store.excerpt() is None
+        unit.folder.tokens(step).unlink()
+    assert unit.folder.excerpt() is None
 
 
 def test_a_record_gives_back_what_the_store_had(own: Path, tmp_path: Path) -> None:
     recorded(own, tmp_path / "runs", HOSTILE)
-    assert excerpts(tmp_path / "empty") == [fallen_run(tmp_path / "runs").in_store.excerpt()]
+    assert excerpts(tmp_path / "empty") == [fallen_run(tmp_path / "runs").folder.excerpt()]
     (read,) = excerpts(tmp_path / "empty")
     assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"
 

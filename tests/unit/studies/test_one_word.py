@@ -66,7 +66,7 @@ def record(name: str, seeds: Sequence[int], store: Path, but: str = "") -> None:
     """Records of a study, without those of one row."""
     ((study, units),) = plan_by_folder([name], None, store, seeds)[name]
     for unit in units:
-        if unit.row.label != but and not unit.folder.is_dir():
+        if unit.row.label != but and not unit.folder.path.is_dir():
             finish(unit, 0.8 if unit.row.label == "plain" else 0.4 if unit.row.base else 0.5, **METRICS)
     record_study(folder_of(name), [(study, units)])
 
@@ -136,7 +136,7 @@ def test_a_recorded_study_stands_below_what_was_trained(own: Path, capsys: pytes
     for more in ({"format": "csv"}, {"override": ["train.learning_rate=2e-4"]}):  # to be read on; on record nowhere
         if "override" in more:
             for unit in plan_all(["mine"], None, store=own / "runs", overrides=more["override"])[0][1]:
-                if not unit.folder.is_dir():
+                if not unit.folder.path.is_dir():
                     finish(unit, 0.5, **METRICS)
         ablate("mine", store=own / "runs", **more)
         assert "On record" not in capsys.readouterr().out

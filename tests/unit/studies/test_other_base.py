@@ -141,7 +141,7 @@ def test_what_is_on_record_of_how_a_base_is_made_stays(base: Path, tmp_path: Pat
 def test_a_recorded_run_is_not_run_anew_from_another_base(base: Path, tmp_path: Path) -> None:
     record_study(folder_of("mine"), finished(tmp_path / "runs"))
     chosen, _ = drawn(plan(tmp_path / "empty"), 3, seed=0)
-    assert anew(chosen[0][1], tmp_path / "again").folder.parent == tmp_path / "again"
+    assert anew(chosen[0][1], tmp_path / "again").folder.path.parent == tmp_path / "again"
     other(base)
     chosen, _ = drawn(plan(tmp_path / "empty"), 3, seed=0)
     with pytest.raises(UserError, match="another base of that name than the one on record") as refused:

@@ -60,7 +60,7 @@ def finished(store: Path, *wanted: int) -> Planned:
         if index in (wanted or range(6)):
             score = {"critic/score/mean": 0.123456789 * (1 + index), "training/responses": 8.0, "rollout/prompts": 2.0}
             finish(unit, chance=0.5 + 0.05 * index, **score)
-            unit.in_store.add_cost(Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
+            unit.folder.add_cost(Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
     return [(study, units)]
 
 
@@ -193,7 +193,7 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
         return [note for note in study_table(study, some, facts).notes if note.startswith("Judged by")]
 
     def judge(name: str, revision: int, units: list[Unit]) -> None:
-        for folder in (unit.in_store.evaluation(name) for unit in units):
+        for folder in (unit.folder.evaluation(name) for unit in units):
             said, rows = f"grader {revision} options", read_table(folder / SAMPLES).to_pylist()
             write_table(folder / SAMPLES, table_of([row | {"grader": said} for row in rows]))
             save_result(folder, replace(load_result(folder), grader=said))
@@ -223,11 +223,11 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
 
 def test_an_ending_and_the_kind_of_machine_are_kept_and_its_name_is_not(own: Path, tmp_path: Path) -> None:
     ((study, units),) = finished(tmp_path / "runs")
-    units[4].in_store.forget(1)
-    units[4].in_store.mark("finished", steps=2, ending={"kind": "collapse", "step": 2, "why": "all wrong"})
+    units[4].folder.forget(1)
+    units[4].folder.mark("finished", steps=2, ending={"kind": "collapse", "step": 2, "why": "all wrong"})
     session = {"what": "train", "started": "2026-01-02", "ended": None, "cpu": "Fast", "host": "of-somebody"}
     for unit in units:
-        write_json(unit.folder / "provenance.json", {"sessions": [session]})
+        write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
     record_study(folder_of("mine"), [(study, units)])
     again, facts = read(tmp_path / "empty")
     assert [str(facts.of(unit.id).ending) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
@@ -253,16 +253,16 @@ def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_pa
     store = tmp_path / "runs"
     plan = plan_all(["mine", "wider"], "laptop", store=store)
     for unit in plan[1][1]:
-        shutil.copytree(unit.in_store.evaluation("add3"), unit.in_store.evaluation("max4"))
-        result = replace(load_result(unit.in_store.evaluation("max4")), benchmark="max4", task={})
-        save_result(unit.in_store.evaluation("max4"), result)
+        shutil.copytree(unit.folder.evaluation("add3"), unit.folder.evaluation("max4"))
+        result = replace(load_result(unit.folder.evaluation("max4")), benchmark="max4", task={})
+        save_result(unit.folder.evaluation("max4"), result)
     for names in (["mine", "wider"], ["wider", "mine"]):  # from the store
         plan = plan_all(names, "laptop", store=store)
         facts = read_facts(plan)[1]
         assert all(facts.has(unit.id, name) for _, units in plan for unit in units for name in ("add3", "max4"))
     record_study(folder_of("wider"), [part for part in plan if part[0].name == "wider"])
     for unit in plan[0][1]:
-        shutil.rmtree(unit.in_store.evaluation("max4"))
+        shutil.rmtree(unit.folder.evaluation("max4"))
     known, facts = read_facts(plan_all(["mine", "wider"], "laptop", store=store), records=True)
     assert [{unit.recorded for unit in units} for _, units in known] == [{False}, {True}]
     for unit in known[1][1]:
@@ -346,7 +346,7 @@ def test_a_run_that_was_trained_again_elsewhere_does_not_change_what_is_on_recor
     write(own / "experiments/before.yaml", STUDY)
     for unit in finished(tmp_path / "again")[0][1]:
         session = {"what": "train", "started": "2026-01-03T10:00:00+00:00"}
-        write_json(unit.folder / "provenance.json", {"sessions": [session]})
+        write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
 
     def record(store: str) -> tuple[int, int, int]:
         written = record_study(folder_of("before"), plan_all(["before"], "laptop", store=tmp_path / store))
@@ -376,7 +376,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
 
     monkeypatch.setattr(pq, "write_table", full)
     for unit in (units := planned(tmp_path / "runs")[0][1])[:1]:
-        unit.in_store.add_cost(Cost("laptop", "x", 2, 1, 99.0, 10.0, 1.0, 100, 9.0))
+        unit.folder.add_cost(Cost("laptop", "x", 2, 1, 99.0, 10.0, 1.0, 100, 9.0))
     with pytest.raises(UserError, match="the disk is full"):
         record_study(recorded, planned(tmp_path / "runs"))
     assert state(recorded) == before

@@ -110,7 +110,7 @@ def test_records_are_written_of_runs_that_began_after_the_claim(
     for store, records in (("runs", False), ("empty", True)):
         ((_, plan),) = plan_by_folder([name], "laptop", tmp_path / store).items()
         plan, facts = read_facts(plan, records=records)
-        tables.append(claims_table(judge_claims(claims, [part for _, part in plan], facts), ()))
+        tables.append(claims_table(judge_claims(claims, {study.name: units for study, units in plan}, facts), ()))
     stored, recorded = tables
     assert recorded.blocks == stored.blocks
     assert "holds" in [cell.text for cell in recorded.blocks[0].rows[0].cells]

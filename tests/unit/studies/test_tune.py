@@ -14,7 +14,8 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
-from tepo.studies.tuning_result import tuned_rows, undecided
+from tepo.studies.tuning_result import TunedRow, tuned_rows, undecided
+from tepo.studies.vary import Setting
 from tests.support.results import facts_of, finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
@@ -42,13 +43,18 @@ def planned(mine: Study, store: Path) -> list[Unit]:
 
 def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
     """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
-    unit.in_store.create(unit.config, identity(unit.config))
+    unit.folder.create(unit.config, identity(unit.config))
     for step in (1, 2):
-        unit.in_store.append_metrics({"training/global_step": step})
-    unit.in_store.mark("finished", steps=2)
+        unit.folder.append_metrics({"training/global_step": step})
+    unit.folder.mark("finished", steps=2)
     counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
     metrics = {"val-core/average": share, **counts}
-    write_json(unit.in_store.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
+    write_json(unit.folder.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
+
+
+def setting_of(row: TunedRow) -> Setting:
+    """The setting that was chosen."""
+    return row.tried[row.chosen][0].row.setting
 
 
 # the draws ------------------------------------------------------------------------------------------------------------
@@ -124,12 +130,12 @@ def test_the_default_is_the_row_as_it_is_written(tmp_path: Path) -> None:
     )
     chosen_by(mine, units, {"a": [0.5, 0.5, 0.5] + [0.4] * 6, "b": [0.3] * 3 + [0.2, 0.3, 0.4] + [0.4] * 3})
     a, b = tuned_rows(units, mine.tune_at("laptop"))
-    assert (a.setting, b.chosen) == (DEFAULT, 2)
+    assert (setting_of(a), b.chosen) == (DEFAULT, 2)
     assert (len(a.known), a.known) == (2, pytest.approx([0.4, 0.4]))  # the default is no draw
     reported = [unit for unit in planned(mine, tmp_path) if not unit.tuning and unit.row.label == "a"]
     assert [(unit.label, unit.seed) for unit in reported] == [("a", 0), ("a", 1)]
-    assert {unit.folder for unit in reported} == {
-        unit.folder for unit in planned(plain, tmp_path) if unit.row.label == "a"
+    assert {unit.folder.path for unit in reported} == {
+        unit.folder.path for unit in planned(plain, tmp_path) if unit.row.label == "a"
     }
 
 
@@ -167,7 +173,7 @@ def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(
     assert (a.chosen, b.chosen) == (3, None)  # b lacks a run
     assert [unit.label for unit in third if not unit.tuning] == ["base", "a", "a"]
     validate(added[-1], 0.4)
-    assert tuned_rows(planned(mine, tmp_path), mine.tune_at("laptop"))[1].setting == DEFAULT
+    assert setting_of(tuned_rows(planned(mine, tmp_path), mine.tune_at("laptop"))[1]) == DEFAULT
 
 
 # the two phases -------------------------------------------------------------------------------------------------------
@@ -201,7 +207,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         (label, seed, False) for label in "ab" for seed in (0, 1)
     ]
     for unit, row in zip(reported, (a, a, b, b), strict=True):
-        assert set(row.setting.overrides) < set(unit.overrides)
+        assert set(setting_of(row).overrides) < set(unit.overrides)
         assert "--evaluate" in command(unit)
         assert unit.missing_benchmarks() == ["add3"]
     assert undecided([(mine, after)], None) == ([], [])
@@ -221,9 +227,9 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
 def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
     unit = planned(tuned(tmp_path), tmp_path)[1]
     validate(unit, 0.5)
-    write_json(unit.in_store.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
+    write_json(unit.folder.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
     assert unit.validation() is None
-    unit.in_store.validation_file.write_text("{")
+    unit.folder.validation_file.write_text("{")
     with pytest.raises(UserError, match="the validation is damaged"):
         unit.validation()
 
@@ -245,9 +251,8 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     assert [row.label for row in results.rows] == ["base", "a", "b"]
     words = [row.cells[-2].text.partition(" (")[0] for row in results.rows]
     assert words == ["", "baseline", "2 seeds: no verdict"]
-    shown = [
-        f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
-    ]
+    points = [setting_of(row).point for row in (a, b)]
+    shown = [f"learning_rate={point['learning_rate']}, epochs={point['epochs']}" for point in points]
     assert [row.cells[-1].text for row in results.rows] == ["", *shown]
     ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
     assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]

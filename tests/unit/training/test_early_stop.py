@@ -176,7 +176,7 @@ def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkey
     monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path / "own")["TEPO_PATH"])
     config = small(tmp_path, "train.max_new_tokens=1", "data.benchmarks=[add3]")
     run = ended(config)
-    unit = Unit(StudyRow("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
+    unit = Unit(StudyRow("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run)
     assert unit.trained()
     check_store([unit])
     (result,) = measure(Request.of(Run(config), trained=True), ["add3"])

@@ -15,6 +15,8 @@ from torch import Tensor
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc takes for the second
+# of oneDNN and of ideep between it and torch; each keeps 1,024 where nothing is said
+_KERNEL_CACHES, _KERNELS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), 64
 _NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _OURS = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"  # the name that vLLM's checks read
 
@@ -27,6 +29,15 @@ def keep_freed_memory() -> bool:
     except (AttributeError, TypeError, OSError):  # not glibc, or not a Unix
         return False
     return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_TRIM_THRESHOLD, _KEEP))
+
+
+def limit_kernel_caches() -> None:
+    """Have torch keep few kernels of half-precision products on a CPU. Each shape has one, of a megabyte and more, and
+    each micro-batch another number of tokens: a run of 135M parameters grew by a gigabyte and more. Making one takes a
+    millisecond, and all layers of a pass share it. To be called before the first product. What the user has set
+    stays."""
+    for name in _KERNEL_CACHES:
+        os.environ.setdefault(name, str(_KERNELS))
 
 
 def give_back() -> None:

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.policy.model.allocator import keep_freed_memory
+from tepo.policy.model.allocator import keep_freed_memory, limit_kernel_caches
 from tepo.policy.model.model_location import load_options, no_vocabulary, not_loaded, resolve
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.model.weight_check import check_weights
@@ -32,8 +32,8 @@ def load_policy(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> Policy:
-    """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory from then on
-    (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
+    """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory and
+    few kernels from then on (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
@@ -46,6 +46,7 @@ def load_policy(
     prepare(model)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
+        limit_kernel_caches()
     return Policy(torch.nn.Module.to(model, torch.device(device)).eval(), tokenizer)
 
 

@@ -173,7 +173,7 @@ def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
         ("own.csv", "", "not read as .csv"),
         ("own.json", "{]", "not read as .json"),
         ("own.parquet", "no parquet", "not read as .parquet"),
-        ("own.json", "[]", "no column holds a problem"),
+        ("own.json", "[]", "no rows"),
         ("own.csv", "question,answer\n,\n", "no column holds|no problem in it"),
         ("own.jsonl", '{"question": "1?", "answer": "1"}\n{broken\n', "line 2"),
     ],

@@ -105,7 +105,7 @@ def main(model: str, out: Path) -> None:
     if rank == 0:
         model_files.write_beside_weights(policy, checkpoint)
     _, writing = growth(write)
-    saver._room = lambda ranks: math.inf  # copies are made, however much else runs here
+    saver._room = lambda ranks, on_cpu: math.inf  # copies are made, however much else runs here
 
     def save() -> None:
         def files(scratch: Path) -> Iterator[TensorFile]:

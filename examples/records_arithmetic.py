@@ -125,7 +125,7 @@ def sign_tests() -> None:
     """The claims at laptop scale once more by a test that assumes nothing on the luck of training."""
     with tempfile.TemporaryDirectory() as store:
         planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), records=True)
-        judged = judge_claims(load_claims("laptop"), [units for _, units in planned], facts)
+        judged = judge_claims(load_claims("laptop"), {study.name: units for study, units in planned}, facts)
     families: dict[str, list[tuple[float, float]]] = {}
     decided = [one for one in judged if one.verdict in (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED)]
     for one in judged:

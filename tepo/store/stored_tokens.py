@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tepo.common.errors import UserError
@@ -85,6 +86,7 @@ def parse_dump(data: Any) -> TokenDump:
 
 RESPONSES = 4  # of a passage
 KEPT = 0.5  # of the highest reward: a step with as much comes before the fall
+_LAST = 2  # steps whose mean must lie below it: a single one of few prompts may by chance
 _STEP, _REWARD = "training/global_step", "critic/score/mean"
 _VALUES = ("entropy", "entropy_change")
 
@@ -108,14 +110,15 @@ class Excerpt:
 
 
 def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: Mapping[int, Path]) -> Excerpt | None:
-    """The first responses of two dumps: of the last one whose step had at least `KEPT` of the
-    run's highest reward, and of the last of all. None where that is the same one, so nothing fell, or where dumps are
-    missing. rows: the run's metrics. dumps: by step. Raises UserError for a damaged dump."""
+    """The first responses of two dumps: of the last one whose step had at least `KEPT` of the run's highest reward, and
+    of the last of all. None where the last steps had as much, so nothing fell, or where dumps are missing. rows: the
+    run's metrics. dumps: by step. Raises UserError for a damaged dump."""
     rewards = {row[_STEP]: row[_REWARD] for row in rows if _REWARD in row}
     if not rewards or max(rewards) not in dumps:
         return None
-    kept_steps = [step for step in dumps if rewards.get(step, 0.0) >= KEPT * max(rewards.values())]
-    if not kept_steps or max(kept_steps) == max(rewards):
+    enough, last = KEPT * max(rewards.values()), [rewards[step] for step in sorted(rewards)[-_LAST:]]
+    kept_steps = [step for step in dumps if rewards.get(step, 0.0) >= enough]
+    if not kept_steps or max(kept_steps) == max(rewards) or fmean(last) >= enough:
         return None
     before, after = (Passage(rewards[step], _short(read_dump(dumps[step]))) for step in (max(kept_steps), max(rewards)))
     return Excerpt(before, after, ending)

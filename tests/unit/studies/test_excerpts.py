@@ -79,6 +79,12 @@ def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_l
     assert excerpt.before.dump.responses[0].values == {"entropy": [0.123] * 3, "entropy_change": [-0.5, 0.5, 0.0]}
 
 
+def test_one_low_step_at_the_end_is_no_fall(own: Path, tmp_path: Path) -> None:
+    unit = fallen_run(tmp_path)
+    fall(unit, (0.3, 0.72, 0.49, 0.34))
+    assert unit.folder.excerpt() is None
+
+
 @pytest.mark.parametrize(("rewards", "missing"), [((0.3, 0.35, 0.2), ()), (REWARDS, (4,)), (REWARDS, (1, 2, 3))])
 def test_a_run_that_did_not_fall_or_lacks_the_dumps_has_none(
     own: Path, tmp_path: Path, rewards: tuple[float, ...], missing: tuple[int, ...]

@@ -45,11 +45,10 @@ def nearest_run(name: str, store: Path) -> str | None:
 
 def no_run(name: str, store: Path) -> UserError:
     """The error for a name that no run has, or one that was copied half."""
-    there = [run.path for run in runs(Path(name).parent) if run.path.name == Path(name).name]
-    begun = [run.path for run in runs(store) if name and run.path.name.startswith(name)]
-    for folder in (*there, *begun):  # whole ones have been looked for
-        what = f"half a run: no {' and no '.join(part for part in _PARTS if not (folder / part).is_file())}"
-        return UserError(what, where=str(folder), fix=AGAIN)
+    named = [Path(name), *(run.path for run in runs(store) if run.path.name.startswith(name))] if name else []
+    for folder in filter(_begun, named):
+        if missing := [part for part in _PARTS if not os.path.isfile(folder / part)]:
+            return UserError(f"half a run: no {' and no '.join(missing)}", where=str(folder), fix=AGAIN)
     near = nearest_run(name, store)
     fix = f"{near} is the nearest" if near else "`tepo list` shows the runs"
     return UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
@@ -62,11 +61,15 @@ def runs(store: Path) -> list[RunFolder]:
         return []
     run_folders = []
     for run in (RunFolder(Path(entry.path)) for entry in os.scandir(store)):
-        parts = ("config.json", "manifest.json", "metrics.jsonl", "checkpoints")  # every run has one
         unreadable = run.path.is_dir() and not os.access(run.path, os.R_OK | os.X_OK)
-        if unreadable or any(os.path.lexists(run.path / part) for part in parts):
+        if unreadable or _begun(run.path):
             run_folders.append(run)
     return sorted(run_folders, key=lambda run: run.path.name)
+
+
+def _begun(folder: Path) -> bool:
+    """Tell whether a folder has a part of a run."""
+    return any(os.path.lexists(folder / part) for part in (*_PARTS, "metrics.jsonl", "checkpoints"))
 
 
 def _complete(run: RunFolder) -> bool:

@@ -55,6 +55,9 @@ Shapes = Mapping[str, tuple[Path, tuple[int, ...]]]
 """File and shape of each tensor, by its name in the file."""
 
 
+_PASSED = set[tuple[Path, bool, frozenset[Any]]]()  # folders as they were when nothing was wrong with them
+
+
 def check_weights(path: str, revision: str | None = None, trust_remote_code: bool = False) -> dict[str, Any]:
     """Raise UserError unless the files of a model hold each of its tensors once, in its shape and of finite numbers,
     and no others. A head that is tied to the embeddings may be absent; what the model's class in transformers declares
@@ -62,15 +65,12 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
     is looked at again only when a file of it has changed. Returns the options to load it with."""
     source, options = resolve(path), load_options(path, revision, trust_remote_code)
     logging.disable_progress_bar()  # one bar a process: ours
-    folder = Path(source)
-    state = (folder.absolute(), trust_remote_code, _state(folder)) if folder.is_dir() else None
-    if state is None or state not in _PASSED:
+    if not (folder := Path(source)).is_dir():
+        _check(path, revision, source, options)
+    elif (state := (folder.absolute(), trust_remote_code, _state(folder))) not in _PASSED:
         _check(path, revision, source, options)
         _PASSED.add(state)
     return options
-
-
-_PASSED = set[tuple[Path, bool, frozenset[Any]] | None]()  # folders as they were when nothing was wrong with them
 
 
 def _state(folder: Path) -> frozenset[Any]:

@@ -1,4 +1,4 @@
-"""One RL step on a real language model, SmolLM2-135M after its warm start (scale `small_lm`), beside TRL's GRPOTrainer
+"""One RL step on a real language model, SmolLM2-135M from its shipped base (scale `smollm2`), beside TRL's GRPOTrainer
 and beside its bare matrix products, one thread. The settings of `perf.trl_step`, and: bfloat16 on both sides, the
 prompts of the scale in their chat template, 8 prompts a step. In TRL's favour: its weights and moments are bfloat16
 too, where ours have float32 masters; with float32 weights under autocast its step took 14% longer.
@@ -7,7 +7,7 @@ bare: the same products in bfloat16 without anything between them. Of a step's s
 sampled token, as many rows at a time as are sampled side by side; of its updates three for each layer and trained
 token. What is pushed beside these (prompts, old log-probs) is in ours alone.
 
-Needs the model (`tepo model warmstart smollm2-135m-words`; TEPO_MODELS names its folder) and an environment with TRL.
+Needs the model (`tepo model fetch smollm2-135m-wordings`; TEPO_MODELS names its folder) and an environment with TRL.
 """
 
 from perf.ratios import BenchmarkRow, Unavailable, beside, cpu_seconds, products
@@ -17,7 +17,7 @@ from tepo.config.compose import compose
 from tepo.policy.model.model_location import resolve
 from tepo.training.setup import TrainState
 
-SCALE = "scale=small_lm"
+SCALE = "scale=smollm2"
 TURNS_EACH = 7  # turns of a laptop benchmark for one here: a step of TRL takes two and a half minutes
 
 

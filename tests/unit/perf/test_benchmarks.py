@@ -39,7 +39,7 @@ def test_a_real_model_is_measured_by_name_and_only_where_it_is(tmp_path: Path, m
     assert "small_lm" in BENCHMARKS
     assert "small_lm" not in (*GUARDED, *UNNAMED)
     monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"not in the cache .* smollm2-135m-words"):
+    with pytest.raises(Unavailable, match=r"not in the cache .* smollm2-135m-wordings"):
         small_lm.measure(1, True)
 
 

@@ -2,7 +2,9 @@
 
 import codecs
 import contextlib
+import errno
 import io
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TextIO, cast
@@ -31,6 +33,8 @@ from tepo_cli.commands.train import train
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 _ASCII |= {"Σ": "sum", "∇": "grad ", "π": "pi"}  # of formulas, and of their pictures
 _ASCII |= {"●": "*", "○": "o", "◐": "8", "─": "-", "│": "|", "┼": "+"}
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "
@@ -135,23 +139,31 @@ def main() -> None:
     interpreter.settle()
     interpreter.quiet_others()
     codecs.register_error("tepo", _spelt)
+    if sys.stdout is None:  # closed by the shell (`>&-`)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
         signals.at_once()
         with contextlib.redirect_stdout(cast(TextIO, _Shown(sys.stdout))):
-            app(prog_name="tepo")
+            try:
+                app(prog_name="tepo")
+            finally:
+                with contextlib.suppress(BrokenPipeError):
+                    sys.stdout.flush()  # a full disk is told here, and not by Python at its exit
     except signals.Stopped as stop:
         sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
         raise
     except UserError as error:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
-    except OSError as error:  # a file that may not be read, or a folder instead of one
-        if error.filename is None:
+    except OSError as error:  # a file that may not be read, or a folder instead of one; a write has no name of its file
+        if error.filename is None and error.errno not in _FULL:
             raise
-        sys.stderr.write(spelt(f"error: {error.strerror}\nin: {error.filename}\n"))
+        where = "standard output, or a file being written" if error.filename is None else error.filename
+        sys.stderr.write(spelt(f"error: {error.strerror}\nin: {where}\n"))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits for a full standard output
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != 130:  # typer ends with 130 on Ctrl-C, and without a word

@@ -2,6 +2,8 @@ import importlib.metadata
 import json
 import re
 import shlex
+import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +263,15 @@ def test_the_help_of_a_command_ends_its_text_with_examples_of_it(path: tuple[str
         words = shlex.split(line.rpartition("| ")[2])
         assert words[: len(path) + 1] == ["tepo", *path]
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, line
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("explain gspo >/dev/full", 1), ("--help >/dev/full", 1), ("explain gspo >&-", 0)]
+)
+def test_a_full_or_closed_standard_output_is_told_without_a_traceback(words: str, code: int) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tepo_cli {words}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr == (
+        "error: No space left on device\nin: standard output, or a file being written\n" if code else ""
+    )

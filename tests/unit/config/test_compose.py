@@ -11,7 +11,6 @@ from tepo.config.differences import settings_apart
 from tepo.objectives import load_objective
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tests.support.runs import write
 from tests.unit.config.train_keys import PAGE, page
 
 
@@ -64,26 +63,6 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 def test_every_option_of_every_group_composes(group: str) -> None:
     for option in options(group):
         compose([f"{group}={option}"])
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "tokens"),
-    [
-        ("${data.max_new_tokens}", ["data.max_new_tokens=9"], 9),
-        ("${oc.select:data.max_new_tokens,3}", ["data.max_new_tokens=9"], 9),
-        ("${data.max_new_tokens}", ["data.max_new_tokens=9", "train.max_new_tokens=5"], 5),
-    ],
-)
-def test_a_reference_follows_what_it_reads(
-    text: str, words: list[str], tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    laptop = (CONFIG / "scale" / "laptop.yaml").read_text()
-    scale = re.sub(r"max_new_tokens: .*", f"max_new_tokens: {text}", laptop)
-    data = "data: {max_new_tokens: 7, max_prompt_tokens: 7}"
-    write(tmp_path / "scale" / "mine.yaml", f"{scale}\n{data}\n")
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    assert compose(["scale=mine"]).train.max_prompt_tokens == 7  # kept, while the others are composed
-    assert compose(["scale=mine", *words]).train.max_new_tokens == tokens
 
 
 def test_what_one_command_sets_no_other_has() -> None:

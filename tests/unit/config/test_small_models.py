@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,13 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.policy.model.shapes import Shape, shape_of
 from tepo.sampling.backends import sampler_backend
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
+from tepo.training.loop import train
+from tepo.training.run import Run
+from tests.integration.own_model import TURN, make_tokenizer, teach, word_problems
+from tests.support.models import tiny_model
+from tests.support.runs import small
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,3 +104,22 @@ def test_lengths_beyond_a_known_models_positions_are_an_error_of_the_plan() -> N
     check(compose([*words, "train.max_new_tokens=3072"]), 1)
     with pytest.raises(UserError, match="has 4,096 positions, prompts and responses take up to 4,097"):
         check(compose([*words, "train.max_new_tokens=3073"]), 1)
+
+
+@pytest.mark.slow
+def test_a_base_that_is_asked_by_its_template_stops_where_its_turn_ends(tmp_path: Path) -> None:
+    """It has learnt to go on with a turn of the user and an answer to that, as the bases of the papers do. Training
+    stops it there."""
+    rows = word_problems(40)
+    (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    statements, further = [row["problem"] for row in rows], f".{TURN[1]}\n{TURN[0]}user\nMore?{TURN[1]}\n\\boxed{{9}}"
+    said = [f"\\boxed{{{answer}}}{further}" for answer in range(3, 7)]
+    tokenizer = make_tokenizer([*statements, *said], chat=True)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = tiny_model("llama", vocab_size=len(tokenizer), hidden_size=64, max_position_embeddings=512, **ends)
+    teach(model, tokenizer, statements, said, steps=80)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "base")
+    words = (f"model={tmp_path / 'base'}", f"data={tmp_path / 'words.jsonl'}", "train.max_new_tokens=60")
+    (row,) = RunFolder(train(Run(small(tmp_path / "runs", *words, "train.steps=1")))).metrics()
+    assert row["response_length/mean"] < 12 < len(tokenizer(said[0])["input_ids"])

@@ -12,6 +12,7 @@ from tepo.common.provenance import sessions
 from tepo.evaluation import regrade as module
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.regrade import regrade
+from tepo.evaluation.responses import ask
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.benchmarks import Benchmark
@@ -80,6 +81,13 @@ def test_how_tokens_are_filtered_identifies_an_evaluation(tmp_path):
         for other in ({}, {"top_p": 0.8}):
             with pytest.raises(UserError, match="holds another evaluation"):
                 run(folder, benchmark=ones(**other))
+
+
+def test_a_sampler_is_asked_for_the_filters_of_the_benchmark_and_the_end_of_a_turn():
+    tokenizer, benchmark = FAMILIES["base asked by ChatML"]()[0], ones(prompt="boxed", top_p=0.9, top_k=9, min_p=0.1)
+    params = ask(benchmark, ONE, tokenizer, Settings()).params
+    assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
+    assert params.stop == (tokenizer.convert_tokens_to_ids("<|im_end|>"),)
 
 
 def test_a_problem_is_asked_with_its_own_system_prompt_and_a_raw_one_with_none():

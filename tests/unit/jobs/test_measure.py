@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from tepo.common.errors import UserError
-from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
-from tepo.jobs import open_sampler
 from tepo.jobs.measure import Request, evaluate_missing, measure
 from tepo.jobs.open_sampler import SharedEngine, check_alike
 from tepo.jobs.weights import Weights
@@ -22,7 +20,6 @@ from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import SAMPLES, load_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import read_table, table_of, write_table
-from tepo.training.run import Run
 from tepo_cli.show_scores import find_target
 from tests.support.samplers import Dice, Letters, ones
 
@@ -161,15 +158,3 @@ def test_models_of_two_architectures_are_refused(models: list[Weights], tmp_path
         file.write_text(json.dumps(json.loads(file.read_text()) | change))
         with pytest.raises(UserError, match=f"differs from package:laptop in {next(iter(change))}"):
             check_alike([models[0], Weights.of_base(str(tmp_path / folder), None)])
-
-
-def test_on_a_cpu_ranks_of_shared_engines_are_measured_by_servers_of_whole_models(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A server of vLLM's takes a NUMA node there for each part of a model: on most machines it would not start."""
-    asked: list[SamplerOptions] = []
-    monkeypatch.setattr(open_sampler, "model_sampler", lambda weights, options, run: asked.append(options))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    config = compose(["sampler=vllm", "sampler.tensor_parallel=2", "engine.device=cpu", f"store={tmp_path}"])
-    open_sampler.trainers_sampler(Run(config), Weights.of_base("package:laptop", None), RunFolder.of(config))
-    assert [(options.tensor_parallel, options.data_parallel) for options in asked] == [(1, 2)]

@@ -58,16 +58,6 @@ def test_the_papers_models_on_eight_gpus() -> None:
     assert fit(Run(CONFIGS["qwen2.5-32b"]), BY_NAME["8 H100"]).memory.loading < 15 * GIB  # 61 for all of the weights
 
 
-@pytest.mark.parametrize(("gpus", "name"), [(12, "2 x 6 H100"), (24, "3 x 8 H100"), (64, "8 x 8 H100"), (4, "4 H100")])
-def test_any_number_of_gpus_is_planned(gpus: int, name: str) -> None:
-    """Mini-batches are dealt by sequences: more GPUs make a shorter step."""
-    (machine,) = chosen(machines(), "h100", gpus)
-    assert (machine.name, machine.ranks, machine.host / machine.node_gpus) == (name, gpus, 1843 * GIB / 8)
-    found, eight = (fit(Run(CONFIGS["qwen2.5-7b"]), one) for one in (machine, BY_NAME["8 H100"]))
-    assert found.problem == ""
-    assert (found.time.total < eight.time.total) is (gpus > 8)
-
-
 @pytest.mark.parametrize(("model", "tokens"), [("qwen2.5-7b", 128_000), ("qwen2.5-32b", 56_000)])
 def test_the_longest_sequences_that_one_gpu_trains_are_those_on_the_page(model: str, tokens: int) -> None:
     """As there is no context parallelism, more GPUs do not make them longer."""

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.training.preflight import check_machine
+from tepo.training.run import Run
 from tests.support.decoys import executed, lay
 
 ROOT = Path(__file__).parents[3]
@@ -100,30 +104,7 @@ def test_nothing_else_starts_python() -> None:
     assert {path: count for path, count in found.items() if count} == known
 
 
-OTHERS = """
-import logging, sys, warnings
-logging.getLogger("imported.before").setLevel(logging.INFO)
-from tepo.common import interpreter
-interpreter.quiet_others()
-from tqdm import tqdm
-list(tqdm(range(3)))
-warnings.simplefilter("always")
-warnings.warn("theirs")
-logging.getLogger("DeepSpeed").setLevel(logging.DEBUG)
-for name in ("imported.before", "DeepSpeed", "tepolike"):
-    logging.getLogger(name).warning("theirs")
-logging.getLogger("transformers").error("theirs is broken")
-logging.getLogger("tepo.policy").warning("ours")
-"""
-
-
-@pytest.mark.parametrize(("options", "lines"), [((), ["theirs is broken", "ours"]), (("-W", "default"), None)])
-def test_other_packages_say_nothing_but_errors(options: tuple[str, ...], lines: list[str] | None) -> None:
-    words = [sys.executable, *options, "-c", OTHERS]
-    kept = {name: value for name, value in os.environ.items() if name not in ("TQDM_DISABLE", "PYTHONWARNINGS")}
-    done = subprocess.run(words, env=kept, capture_output=True, text=True, check=True)
-    if lines is None:  # asked for
-        assert done.stderr.count("theirs\n") == 4
-        assert "3/3" in done.stderr
-    else:
-        assert done.stderr.splitlines() == lines
+def test_on_another_system_nothing_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UserError, match="tepo needs Linux"):
+        check_machine(Run(compose([f"store={tmp_path}"])))

@@ -32,22 +32,6 @@ def test_a_file_is_like_another(tmp_path: Path) -> None:
     assert (found["name"], found["formula"]["w"]) == ("mine.v2", "exp(d)")
     assert load_objective(found).name == "mine.v2"
     assert (found["constants"]["low"], found["constants"]["high"], found["average"]) == (0.1, 0.2, "responses")
-    path.write_text("like: gspoo\n")
-    with pytest.raises(UserError, match="did you mean 'gspo'"):
-        compose([f"objective={path}"])
-    with pytest.raises(UserError, match="cannot be read"):
-        compose([f"objective={tmp_path}/other.yaml"])
-
-
-def test_a_file_of_a_shipped_name_is_like_the_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "objective").mkdir()
-    for name in ("grpo_dapo", "grpo-dapo"):
-        (tmp_path / "objective" / "grpo_dapo.yaml").write_text(f"like: {name}\nconstants: {{high: 0.3}}\n")
-        mine = load_row(tmp_path / "objective" / "grpo_dapo.yaml")
-        assert mine.formula.digest == load_row("grpo_dapo", {"high": 0.3}).formula.digest
-        with monkeypatch.context() as patch:
-            patch.setenv("TEPO_PATH", str(tmp_path))
-            assert compose(["objective=grpo_dapo"]).objective["constants"]["high"] == 0.3
 
 
 def test_a_file_is_not_like_a_link(tmp_path: Path) -> None:
@@ -58,9 +42,6 @@ def test_a_file_is_not_like_a_link(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a link") as caught:
         load_row(tmp_path / "mine" / "method.yaml")
     assert caught.value.where == f"{tmp_path}/mine/method.yaml:1 (like)"
-    (tmp_path / "mine" / "up.yaml").unlink()
-    (tmp_path / "elsewhere.yaml").rename(tmp_path / "mine" / "up.yaml")
-    assert load_row(tmp_path / "mine" / "method.yaml").formula.digest == load_row("tepo").formula.digest
 
 
 # the exact KL ---------------------------------------------------------------------------------------------------------

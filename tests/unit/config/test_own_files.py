@@ -4,13 +4,17 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
-from tepo.config.compose import GROUPS, compose, options
+from tepo.config.compose import compose
+from tepo.jobs.model_card import command_of
+from tepo.objectives import load_objective
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
-from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
 from tepo.training.rollout.prompt_stream import PromptStream
+from tests.support.runs import write
 
 SHIPPED = str(PACKAGE / "assets/laptop")
 
@@ -51,19 +55,15 @@ def test_what_the_words_say_wins_over_what_follows_from_the_file(here: Path) -> 
     assert (config.data.overlong_prompts, config.data.benchmarks) == ("drop", ["add3"])
     kept = compose(["data=laptop", "data.kind=problems", "data.problems=sums.jsonl"])
     assert (kept.data.kind, len(kept.data.benchmarks), kept.train.max_prompt_tokens) == ("problems", 7, 64)
-    paper = compose(["scale=paper", "data.problems=sums.jsonl"])
-    assert (paper.data.name, len(paper.data.benchmarks), paper.train.max_prompt_tokens) == ("sums", 7, 2048)
 
 
 @pytest.mark.parametrize(
     ("value", "name", "path", "prompt"),
     [
-        ("tiny", "tiny", "tiny", "boxed"),
         ("./tiny/", "tiny", "./tiny/", "boxed"),
         (SHIPPED, "laptop", SHIPPED, "boxed"),
         ("some-one/Model-0.5B", "Model-0.5B", "some-one/Model-0.5B", "boxed"),
         ("package:laptop_sparse", "laptop_sparse", "package:laptop_sparse", "raw"),
-        ("laptop", "laptop", "package:laptop", "raw"),
     ],
 )
 def test_a_model_is_a_folder_a_hub_id_or_an_option(here: Path, value: str, name: str, path: str, prompt: str) -> None:
@@ -83,17 +83,11 @@ def test_a_model_by_its_path_alone_has_its_name_too(here: Path) -> None:
     ("words", "message"),
     [
         ("data.kind=procedural data.problems=sums.jsonl", "data.kind=procedural generates them"),
-        ("data=sums.jsonl data.kind=procedural", "data.kind=procedural generates them"),
-        ("data=sums.jsonl data.tasks.add3=1", "data.tasks.add3 generates them"),
         ("data=dapo data.tasks.add3=1", "data.tasks.add3 generates them"),
-        ("data=laptop data.problems=sums.jsonl", "data=laptop generates them"),
         ("data=sums.jsonl data.problems=other.jsonl", "name two"),
         ("model=tiny model.path=other", "name two"),
-        ("model=qwen2.5-7b data.base=tiny", "another model was chosen"),
         ("data=smus", "unknown data option 'smus'"),
-        ("data=_own", "unknown data option '_own'"),
         ("model=tinny", "unknown model option 'tinny'"),
-        ("model=qwen3-14", "did you mean 'qwen3-14b'"),
     ],
 )
 def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str, message: str) -> None:
@@ -101,37 +95,133 @@ def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str
         compose(words.split())
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("data=gone.jsonl", "no such file"),
-        ("model=./gone", "no model there"),
-        ("data.problems=dapo", "did you mean 'dapo_math'"),
-    ],
-)
+@pytest.mark.parametrize(("word", "message"), [("data=gone.jsonl", "no such file"), ("model=./gone", "no model there")])
 def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_id(compose([word]))
 
 
-def test_own_places_are_no_options() -> None:
-    assert not [name for group in GROUPS for name in options(group) if name.startswith("_")]
+OBJECTIVE = """about: "Mine: a narrow clip."
+like: grpo_dapo
+constants:
+  low: {value: 0.1, source: a choice of this test}
+  high: {value: 0.1, source: a choice of this test}
+"""
+STUDY = """
+title: mine
+baseline: mine
+rows:
+  - {label: mine, objective: mine}
+  - {label: TEPO, objective: tepo, laptop: [train.epochs=1]}
+scales:
+  brief: {models: [small], seeds: [0]}
+  laptop: {models: [small], seeds: [0]}
+"""
+OUTSIDE = "reads what lies outside the configuration"
+SECRET = "hf_secret_of_this_test"
+FILES = {
+    "objective/mine.yaml": OBJECTIVE,
+    "model/small.yaml": "{name: small, path: 'package:laptop'}",
+    "data/sums.yaml": "name: sums\nbase: package:laptop\nprompt: raw\ntasks: {add3: 1}\nbenchmarks: [add3]\n",
+    "experiments/ours.yaml": STUDY,
+}
 
 
-STUDY = "title: mine\nrows:\n  - {label: GRPO, objective: grpo}\nscales:\n  laptop: {models: [%s], seeds: [0]}\n"
+def save_files(folder: Path) -> None:
+    """The files, and a scale of two steps."""
+    for name, text in FILES.items():
+        write(folder / name, text)
+    laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
+    brief = laptop.replace("scale: laptop", "scale: brief").replace("steps: 36", "steps: 2")
+    write(folder / "scale" / "brief.yaml", brief)
 
 
-def test_a_study_takes_them_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "experiments").mkdir()
-    monkeypatch.setenv("TEPO_PATH", str(here))
-    (here / "experiments" / "mine.yaml").write_text(STUDY % "./tiny")
-    words = ["data=sums.jsonl", "data.benchmarks=[add3]"]
-    ((_, (unit,)),) = plan_all(["mine"], "laptop", store=here / "runs", overrides=words)
-    assert (unit.config.model.name, unit.config.data.name) == ("tiny", "sums")
-    ((_, units),) = plan_all(["panel-e"], "laptop", store=here / "runs", overrides=[*words, "model=tiny"])
-    assert {unit.config.model.name for unit in units} == {"tiny"}
-    with pytest.raises(UserError, match="data=sums names no benchmarks"):
-        plan_all(["mine"], "laptop", store=here / "runs", overrides=["data=sums.jsonl"])
-    (here / "experiments" / "mine.yaml").write_text(STUDY % "tinny")
-    with pytest.raises(UserError, match="unknown model 'tinny'"):
-        load_study("mine")
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, and a secret in the environment."""
+    folder = tmp_path / "my folder"
+    save_files(folder)
+    monkeypatch.setenv("TEPO_PATH", str(folder))
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    return folder
+
+
+def test_each_group_has_the_options_of_the_folder(own: Path) -> None:
+    config = compose(["objective=mine", "model=small", "data=sums", "scale=brief"])
+    assert load_objective(config.objective).clip.bounds == pytest.approx({"low": 0.1, "high": 0.1})
+    assert (config.model.name, config.data.name, config.data.tasks) == ("small", "sums", {"add3": 1})
+    assert (config.scale, config.train.steps) == ("brief", 2)
+
+
+def test_a_file_there_wins(own: Path) -> None:
+    shipped = run_id(compose(["objective=gspo"]))
+    (own / "objective" / "gspo.yaml").write_text(OBJECTIVE)
+    config = compose(["objective=gspo"])
+    assert config.objective["constants"]["high"] == 0.1
+    assert run_id(config) != shipped
+
+
+def test_a_mistake_in_an_own_file_names_its_line(own: Path) -> None:
+    (own / "data" / "sums.yaml").write_text("name: sums\nbase: package:laptop\ntaks: {add3: 1}\n")
+    with pytest.raises(UserError, match=r"did you mean 'data\.tasks'") as caught:
+        compose(["data=sums"])
+    assert caught.value.where == f"{own}/data/sums.yaml:3 (data.taks)"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "model.name=${oc.env:HF_TOKEN}",
+        "model.name=${oc.select:nothing,'${oc.env:HF_TOKEN}'}",
+        "model.name=${${data.name}:HF_TOKEN}",
+        "data.benchmarks=[${oc.env:HF_TOKEN}]",
+    ],
+)
+def test_an_override_reads_nothing_outside(word: str, own: Path) -> None:
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        compose([word])
+    assert mistake.value.where == word
+    assert SECRET not in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "word", "line"),
+    [
+        ("model/small.yaml", "name: small", "name: '${oc.env:HF_TOKEN}'", "model=small", 1),
+        ("data/sums.yaml", "name: sums", "defaults: ['${oc.env:HF_TOKEN}']\nname: sums", "data=sums", 1),
+    ],
+)
+def test_a_file_reads_nothing_outside(file: str, old: str, new: str, word: str, line: int, own: Path) -> None:
+    compose([word])
+    text = (own / file).read_text()
+    assert old in text
+    (own / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        compose([word])
+    assert f"{own / file}:{line} (" in str(mistake.value)
+    assert SECRET not in str(mistake.value)
+
+
+def test_an_objective_resolves_nothing(own: Path) -> None:
+    path = own / "objective/mine.yaml"
+    path.write_text(path.read_text().replace("value: 0.1", "value: '${oc.env:HF_TOKEN}'", 1))
+    with pytest.raises(UserError, match=r"\$\{oc\.env:HF_TOKEN\}") as mistake:
+        compose(["objective=mine"])
+    assert SECRET not in str(mistake.value)
+
+
+def test_a_study_names_the_line(own: Path) -> None:
+    path = own / "experiments/ours.yaml"
+    path.write_text(path.read_text().replace("train.epochs=1", "'model.name=${oc.env:HF_TOKEN}'"))
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        load_study("ours")
+    assert f"{path}:6 (rows[1].laptop[0])" in str(mistake.value)
+
+
+def test_a_stored_configuration_is_text(own: Path) -> None:
+    """Neither its objective nor the command of its card is resolved."""
+    config = compose(["objective=mine"])
+    config.model.name = config.tracking.project = "${oc.env:HF_TOKEN}"
+    assert SECRET not in command_of(config, RunFolder.of(config))
+    objective = load_objective({**config.objective, "name": "${oc.env:HF_TOKEN}"})
+    assert objective.name == "${oc.env:HF_TOKEN}"

@@ -5,26 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.evaluation.responses import Tools, sample_rows
-from tepo.evaluation.settings import Settings
-from tepo.policy.model.load_policy import load_policy
-from tepo.policy.model.shapes import KNOWN, Shape, check_length, shape_of
-from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import Grader
-from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import render_prompt
+from tepo.policy.model.shapes import Shape, shape_of
 from tepo.sampling.backends import sampler_backend
-from tepo.sampling.embedded.torch_sampler import TorchSampler
-from tepo.sampling.stop_tokens import stop_tokens_of
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.own_model import TURN, make_tokenizer, save_family, teach, word_problems
+from tests.integration.own_model import TURN, make_tokenizer, teach, word_problems
 from tests.support.models import tiny_model
 from tests.support.runs import small
 
@@ -113,34 +104,12 @@ def test_lengths_beyond_a_known_models_positions_are_an_error_of_the_plan() -> N
     check(compose([*words, "train.max_new_tokens=3072"]), 1)
     with pytest.raises(UserError, match="has 4,096 positions, prompts and responses take up to 4,097"):
         check(compose([*words, "train.max_new_tokens=3073"]), 1)
-    assert all(shape.positions for shape in KNOWN.values())
-    check_length("own", 10**9, None)
-
-
-def test_a_base_is_asked_in_plain_text_though_its_tokenizer_has_a_template() -> None:
-    """Qwen's bases have the template of the models that were trained on from them."""
-    tokenizer = make_tokenizer(["How many?"], chat=True)
-    assert render_prompt("How many?", tokenizer, prompt="boxed", wrap="base").startswith("Question:\nHow many?")
-    assert render_prompt("How many?", tokenizer, prompt="boxed", wrap="auto").startswith(TURN[0])
-
-
-@pytest.mark.slow
-def test_a_response_ends_where_tokenizer_or_generation_settings_say(tmp_path: Path) -> None:
-    """A base ends with the end of a text alone; settings that list the end of a turn too add it."""
-    save_family(tmp_path, "qwen2", chat=True)
-    tokenizer = make_tokenizer([], chat=True)
-    end, turn = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(TURN[1])
-    assert stop_tokens_of(str(tmp_path)) == [end]
-    GenerationConfig(eos_token_id=[end, turn]).save_pretrained(tmp_path)
-    assert stop_tokens_of(str(tmp_path)) == sorted([end, turn])
-    GenerationConfig(eos_token_id=turn).save_pretrained(tmp_path)
-    assert stop_tokens_of(str(tmp_path)) == sorted([end, turn])
 
 
 @pytest.mark.slow
 def test_a_base_that_is_asked_by_its_template_stops_where_its_turn_ends(tmp_path: Path) -> None:
     """It has learnt to go on with a turn of the user and an answer to that, as the bases of the papers do. Training
-    stops it there, and so does measuring the checkpoint."""
+    stops it there."""
     rows = word_problems(40)
     (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     statements, further = [row["problem"] for row in rows], f".{TURN[1]}\n{TURN[0]}user\nMore?{TURN[1]}\n\\boxed{{9}}"
@@ -151,23 +120,6 @@ def test_a_base_that_is_asked_by_its_template_stops_where_its_turn_ends(tmp_path
     teach(model, tokenizer, statements, said, steps=80)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "base")
-    assert stop_tokens_of(str(tmp_path / "base")) == [tokenizer.eos_token_id]
-
     words = (f"model={tmp_path / 'base'}", f"data={tmp_path / 'words.jsonl'}", "train.max_new_tokens=60")
-    run = RunFolder(train(Run(small(tmp_path / "runs", *words, "train.steps=1"))))
-    kept = json.loads(run.prompt_file.read_text())
-    assert kept["stop"] == [tokenizer.convert_tokens_to_ids(TURN[1])]
-    (row,) = run.metrics()
+    (row,) = RunFolder(train(Run(small(tmp_path / "runs", *words, "train.steps=1")))).metrics()
     assert row["response_length/mean"] < 12 < len(tokenizer(said[0])["input_ids"])
-
-    checkpoint = load_policy(str(run.checkpoint(1)))
-    benchmark = Benchmark("Words", 4, 4, 1.0, 60, prompt="boxed", name="words")
-    problems = [Problem(row["id"], row["problem"], row["answer"]) for row in rows[:4]]
-    with Grader() as grader:
-        tools = Tools(TorchSampler(checkpoint.model, checkpoint.tokenizer), checkpoint.tokenizer, grader)
-        asked = sample_rows(benchmark, problems, tools, Settings())
-        plainly = sample_rows(benchmark, problems, tools, Settings(wrap="base"))
-    ended = [row["response"] for row in asked if row["finish"] == "stop"]
-    assert len(ended) > 12
-    assert not [text for text in ended if "user" in text or "9" in text or "<|" in text]
-    assert [row for row in plainly if "user" in row["response"]]  # there is no turn that could end

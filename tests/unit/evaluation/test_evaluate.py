@@ -6,18 +6,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tepo.common import provenance
 from tepo.common.errors import UserError
 from tepo.common.provenance import sessions
+from tepo.evaluation import regrade as module
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
+from tepo.evaluation.regrade import regrade
 from tepo.evaluation.responses import ask
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import EvaluationTask
+from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.grader.options import REVISION, revision
 from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Response
-from tepo.store.evaluation_result import load_result
-from tepo.store.samples_file import table_of
-from tests.support.samplers import Dice, LastBox, Letters, ones
+from tepo.store.evaluation_result import Result, load_result, save_result
+from tepo.store.samples_file import table_of, write_table
+from tests.support.samplers import Crowd, Dice, LastBox, Letters, ones
 from tests.unit.problems.chats import FAMILIES
 
 ONE = [Problem("one", "1=", "1")]
@@ -58,7 +62,8 @@ def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
 
 def test_another_evaluation_in_the_folder_is_refused(tmp_path):
     run(tmp_path, policy={"step": 12})
-    for options in ({"seed": 8}, {"policy": {"step": 36}}, {"limit": 3}):
+    assert "system" not in json.loads((tmp_path / "task.json").read_text())
+    for options in ({"seed": 8}, {"policy": {"step": 36}}, {"limit": 3}, {"system": "Be brief."}):
         sampler = Dice()
         with pytest.raises(UserError, match="holds another evaluation"):
             run(tmp_path, sampler, **{"policy": {"step": 12}} | options)
@@ -78,18 +83,11 @@ def test_how_tokens_are_filtered_identifies_an_evaluation(tmp_path):
                 run(folder, benchmark=ones(**other))
 
 
-def test_a_sampler_is_asked_for_the_filters_of_the_benchmark():
-    params = ask(ones(top_p=0.9, top_k=9, min_p=0.1), [], Letters(), Settings()).params
+def test_a_sampler_is_asked_for_the_filters_of_the_benchmark_and_the_end_of_a_turn():
+    tokenizer, benchmark = FAMILIES["base asked by ChatML"]()[0], ones(prompt="boxed", top_p=0.9, top_k=9, min_p=0.1)
+    params = ask(benchmark, ONE, tokenizer, Settings()).params
     assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
-
-
-def test_a_system_prompt_identifies_an_evaluation(tmp_path):
-    for first, second in (("", "Be brief."), ("Be brief.", ""), ("Be brief.", "Be kind.")):
-        folder = tmp_path / f"{first}-{second}"
-        run(folder, system=first)
-        assert json.loads((folder / "task.json").read_text()).get("system", "") == first
-        with pytest.raises(UserError, match="holds another evaluation: system"):
-            run(folder, system=second)
+    assert params.stop == (tokenizer.convert_tokens_to_ids("<|im_end|>"),)
 
 
 def test_a_problem_is_asked_with_its_own_system_prompt_and_a_raw_one_with_none():
@@ -141,25 +139,134 @@ def test_a_problem_may_have_a_tolerance_of_its_own(tmp_path):
         assert refresh_verdicts(benchmark, stale, grader).to_pylist() == rows
 
 
-class Towers(Dice):
-    """One answer in three is a tower of powers that no grader can compute."""
-
-    def _answer(self, draw: float) -> Response:
-        text = "\\boxed{9^{9^{9^9}}}" if draw < 1 / 3 else "\\boxed{1}"
-        return Response(np.array([*map(ord, text), 0], dtype=np.int32), np.zeros(len(text) + 1), None, True)
-
-
-def test_answers_that_the_grader_gave_up_are_counted(tmp_path):
-    with Grader(GraderOptions(workers=1)) as grader:
-        result = run(tmp_path, Towers(), grader, benchmark=ones(4))
-    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
-    assert result.timeouts == sum(row["reason"] == "too much work" for row in rows)
-    assert result.timeouts == sum("9" in row["response"] for row in rows) > 0
-    assert load_result(tmp_path) == result
-
-
 def test_a_finished_evaluation_stands_when_the_grader_changes(tmp_path):
     first = run(tmp_path)
     sampler, later = Dice(), LastBox("later", also="2")
     assert run(tmp_path, sampler, later) == first == load_result(tmp_path)
     assert (sampler.asked, later.graded) == ([], 0)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "load_benchmark", lambda name: ones())
+    task = EvaluationTask(ones(), LastBox(), tmp_path / "run" / "eval" / "ones")
+    evaluate([task], Dice(), Letters(), Settings(seed=1))
+    return tmp_path / "run" / "eval" / "ones"
+
+
+def test_flips_are_those_rows_whose_verdict_changed(folder):
+    before = pq.read_table(folder / "samples.parquet").to_pylist()
+    found = regrade(folder, LastBox("later", also="2"))
+    expected = [(row["problem"], row["sample"]) for row in before if row["extracted"] == "2"]
+    assert [(flip.problem, flip.sample) for flip in found.flips] == expected
+    assert expected
+    assert all(flip.correct and flip.reason_before == "different" for flip in found.flips)
+    after, result = pq.read_table(folder / "samples.parquet").to_pylist(), load_result(folder)
+    assert result.accuracy == found.after == sum(row["extracted"] in "12" for row in before) / 80
+    assert [row["response"] for row in after] == [row["response"] for row in before]
+    assert {row["grader"] for row in after} == {"later"}
+    assert [session["what"] for session in provenance.sessions(folder)] == ["evaluate", "regrade"]
+
+
+def test_a_result_of_an_earlier_revision_is_judged_anew(folder):
+    """Verdicts of revision 7, which took the right side of a curve for the curve; a resumed evaluation finds the same
+    rows outdated."""
+    earlier = f"grader 7 options 1234abcd {GraderOptions().fingerprint().partition('math-verify')[2]}"
+    rows = pq.read_table(folder / "samples.parquet").to_pylist()
+    rows = [{**row, "grader": earlier, "reason": "exact", "correct": True} for row in rows]
+    rows[0] |= {"gold": "y^2=4x", "response": r"\boxed{4x}"}
+    rows[1] |= {"gold": "y=4x", "response": r"\boxed{4x}"}
+    write_table(folder / "samples.parquet", table_of(rows))
+    save_result(folder, replace(load_result(folder), grader=earlier))
+    with Grader() as grader:
+        again = refresh_verdicts(ones(), table_of(rows), grader)
+        found = regrade(folder, grader)
+    assert [(flip.gold, flip.correct) for flip in found.flips[:1]] == [("y^2=4x", False)]
+    table = pq.read_table(folder / "samples.parquet")
+    assert table["correct"].to_pylist()[:2] == again["correct"].to_pylist()[:2] == [False, True]
+    assert set(table["grader"].to_pylist()) == set(again["grader"].to_pylist()) == {load_result(folder).grader}
+    assert (revision(load_result(folder).grader), revision(earlier), revision("later")) == (REVISION, 7, None)
+
+
+def test_a_dry_run_writes_nothing_and_the_same_grader_flips_nothing(folder):
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    assert regrade(folder, LastBox("later", also="2"), write=False).flips
+    assert regrade(folder, LastBox()).flips == []
+    assert {path: path.read_bytes() for path in folder.iterdir()} == files
+
+
+BENCHMARKS = [
+    replace(ones(30, 4), name="some"),
+    replace(ones(25, 1), name="single", temperature=0.5),
+    replace(ones(7, 9), name="many", max_new_tokens=64),
+]
+
+
+def tasks(folder: Path, benchmarks: list[Benchmark] = BENCHMARKS) -> list[EvaluationTask]:
+    return [EvaluationTask(one, LastBox(), folder / one.name) for one in benchmarks]
+
+
+def measured(folder: Path, sampler: Dice, **options: int) -> list[Result]:
+    return evaluate(tasks(folder), sampler, Letters(), Settings(seed=7, **({"rows_per_part": 12} | options)))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each benchmark by itself, one slice after another."""
+    folder = tmp_path_factory.mktemp("alone")
+    for task in tasks(folder):
+        evaluate([task], Dice(), Letters(), Settings(seed=7, rows_per_part=12))
+    return folder
+
+
+def same(folder: Path, other: Path) -> None:
+    for one in BENCHMARKS:
+        for file in ("samples.parquet", "result.json", "task.json"):
+            assert (folder / one.name / file).read_bytes() == (other / one.name / file).read_bytes()
+        assert not (folder / one.name / "parts").exists()
+
+
+@pytest.mark.parametrize("side_by_side", [1, 10, 1000])
+def test_the_same_files_whatever_ends_first(tmp_path: Path, alone: Path, side_by_side: int) -> None:
+    for seed in range(2):
+        crowd = Crowd(side_by_side, seed)
+        assert [result.benchmark for result in measured(tmp_path / str(seed), crowd)] == ["some", "single", "many"]
+        same(tmp_path / str(seed), alone)
+        assert sorted(crowd.asked) == sorted(f"{index}=" for one in BENCHMARKS for index in range(one.count))
+
+
+def test_stopped_again_and_again_it_asks_only_for_what_is_missing(tmp_path: Path, alone: Path) -> None:
+    calls = 0
+    while True:
+        try:
+            measured(tmp_path, Crowd(20, calls, stop_after=9))
+            break
+        except KeyboardInterrupt:
+            calls += 1
+        assert calls < 20, "what had ended was lost"
+    assert calls > 3
+    same(tmp_path, alone)
+
+
+def test_what_a_slice_at_a_time_began_is_finished_in_any_order(tmp_path: Path, alone: Path) -> None:
+    """And the other way round."""
+    for folder, first, then in (
+        (tmp_path / "one", Dice(20), Crowd(16, 0)),
+        (tmp_path / "other", Crowd(16, 0, 20), Dice()),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            measured(folder, first)
+        measured(folder, then)
+        same(folder, alone)
+        assert len(then.asked) < 62
+
+
+def test_a_part_holds_what_has_ended_and_a_damaged_one_is_sampled_again(tmp_path: Path, alone: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, Crowd(20, 3, stop_after=40))
+    parts = sorted(tmp_path.glob("*/parts/*.parquet"))
+    assert len(parts) > 5
+    for part in parts[::2]:
+        part.write_bytes(part.read_bytes()[:-20])
+    measured(tmp_path, Crowd(20, 4))
+    same(tmp_path, alone)

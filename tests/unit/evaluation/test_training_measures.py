@@ -89,12 +89,6 @@ def test_a_faster_run_has_no_less_entropy_at_the_same_reward(speed: float) -> No
     assert entropy_gap(run(speed, 0.07), run(0.01)) == pytest.approx(0.07)
 
 
-def test_runs_without_a_common_reward_say_nothing() -> None:
-    high = run(0.01)
-    high[:, 0] += 5
-    assert np.isnan(entropy_gap(run(0.01), high))
-
-
 def test_a_reward_that_falls_again_counts_where_it_was_first_reached() -> None:
     falling = run(0.01)
     falling[30:] = falling[29] - [[0.2, 0.4]]

@@ -59,8 +59,6 @@ def test_a_punishment_by_hand():
     ("name", "changes", "told", "what", "fix"),
     [
         ("opo", TOKENS, {}, "the lengths of the responses", "lengths=…"),
-        ("grpo_dapo", {**PUNISH, "A": "r"}, {"lengths": [1, 2]}, "the length limit", "max_new_tokens=…"),
-        ("opo", TOKENS, {"lengths": [1]}, "1 lengths for 2 rewards", "one token"),
         ("grpo_dapo", {"A": "R/t"}, {"lengths": [1, 2]}, "an advantage for each token", "another row"),
     ],
 )

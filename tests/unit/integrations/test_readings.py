@@ -1,7 +1,7 @@
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.integrations.trainers import PRIME_RL, TRL, VERL, check_version, reads, split
+from tepo.integrations.trainers import PRIME_RL, TRL, VERL, reads, split
 from tepo.objectives import load_objective, names
 from tests.support.commands import python
 
@@ -44,7 +44,6 @@ def test_an_exact_kl_for_trl(anchor):
     [
         ({}, "c*logp*A", {}),
         ({"J": "c*logp*A - 2*c*H"}, "c*logp*A", {"entropy_coeff": -1.0}),
-        ({"J": "-k2(logp - logp_initial) + c*logp*A"}, "c*logp*A", {"use_kl_loss": True, "kl_loss_coef": 1.0}),
         ({"J": "H*(c + 1) + (w*A - c) - (logp - logp_initial)*4", "w": "exp(d)"}, "w*A - c", {"entropy_coeff": 1.5}),
         ({"J": "c*logp*A + c*(A > 0)*H"}, "c*logp*A + c*(A > 0)*H", {}),  # a mask: verl has none
         ({"J": "c*logp*A + c*H", "average": "1/(N + B)"}, "c*logp*A + c*H", {}),  # verl has no such average
@@ -63,35 +62,19 @@ def test_terms_that_verl_adds(changes, left, settings):
     [
         ("grpo_dapo", {}, set()),
         ("grpo_dapo", {"average": "groups"}, {"group_ids", "counts"}),
-        ("grpo_dapo", {"keep": "finished"}, {"finished"}),
         ("grpo_dapo", {"w": "exp(logp - logp_sampler)"}, {"sampler_logprobs"}),
-        ("grpo_dapo", {"J": "w*A/N"}, {"counts"}),
         ("gspo", {}, {"counts"}),
         ("gpg", {}, {"rollout"}),
-        ("gpg", {"A": "R - mean_g(R)"}, set()),
         ("reinforce_pp", {}, {"rollout", "lengths"}),
         ("gtpo", {}, {"old_entropies", "lengths", "token_advantages"}),
         ("gtpo", {"A": "u - mean_r(u)"}, {"old_entropies", "rollout", "lengths", "token_advantages"}),
-        ("grpo_s", {"average": "tokens"}, {"old_entropies", "lengths"}),
         ("opo", {}, {"lengths", "counts"}),
         ("grpo_dapo", {"A": "R - (T > L/2)"}, {"lengths", "limit"}),
-        ("grpo_dapo", {"A": "R/t"}, {"lengths", "token_advantages"}),
-        ("grpo_dapo", {"A": "R - mean_g(R, T)"}, {"lengths"}),
         ("clip_cov", {}, {"mini_batch"}),
-        ("tis_normalized", {}, {"mini_batch", "sampler_logprobs"}),
     ],
 )
 def test_what_a_row_reads(name, changes, read):
     assert reads(load_objective(name, changes)) == read
-
-
-def test_changes_are_checked():
-    with pytest.raises(UserError, match="unknown name of the formula 'lowe'"):
-        load_objective("tepo", {"lowe": 1})
-    with pytest.raises(UserError, match="nothing reads tol"):
-        load_objective("tepo_kl_all", {"tol": 1})
-    for source in ("tepo", load_objective("tepo")):
-        assert load_objective(source, {"beta": 1}).constants["beta"] == 1
 
 
 @pytest.mark.parametrize(("peer", "command"), [("trl", 'pip install "tepo\\[trl\\]"'), ("verl", 'pip install "verl')])
@@ -100,10 +83,3 @@ def test_a_missing_peer_is_named_with_its_command(peer, command):
     assert "UserError" in done.stderr
     assert f"{peer} is not installed here" in done.stderr
     assert command.replace("\\", "") in done.stderr
-
-
-def test_versions():
-    check_version("trl", "1.16.3", ("1.16",), "…")
-    for other in ("1.17.0", "1.1.6", "2.0.0"):
-        with pytest.raises(UserError, match=r"tested with 1\.16\.\*"):
-            check_version("trl", other, ("1.16",), "…")

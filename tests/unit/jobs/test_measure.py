@@ -2,23 +2,24 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tepo.common.errors import UserError
-from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import Request, evaluate_missing, measure
-from tepo.jobs.open_sampler import trainers_sampler
+from tepo.jobs.open_sampler import SharedEngine, check_alike
 from tepo.jobs.weights import Weights
-from tepo.problems.benchmarks import Benchmark
+from tepo.policy.model.load_policy import load_policy
+from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.backends import SamplerOptions
-from tepo.sampling.vllm import vllm_sampler
 from tepo.store.evaluation_result import SAMPLES, load_result
 from tepo.store.run_folder import RunFolder
-from tepo.store.samples_file import table_of, write_table
-from tepo.training.run import Run
+from tepo.store.samples_file import read_table, table_of, write_table
 from tepo_cli.show_scores import find_target
 from tests.support.samplers import Dice, Letters, ones
 
@@ -60,8 +61,6 @@ def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None
     assert json.loads(json.dumps(asdict(result))) == STORED
     for changes, said in (
         ({"wrap": "raw"}, "add3 was measured with wrap auto, not raw"),
-        ({"thinking": True}, "add3 was measured with thinking None, not True"),
-        ({"system": "Be brief."}, "add3 was measured with system '', not 'Be brief.'"),
         ({"policy": {"weights": "other"}}, "add3 was measured with policy"),
     ):
         with pytest.raises(UserError, match=said) as caught:
@@ -73,7 +72,7 @@ def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None
 
 
 def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Path) -> None:
-    run, opened, closed, rows = RunFolder(tmp_path / "run"), [], [], []
+    run, opened, closed = RunFolder(tmp_path / "run"), [], []
     one, two, three = (replace(ones(), name=name) for name in ("one", "two", "three"))
 
     @contextmanager
@@ -84,41 +83,78 @@ def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Pat
         finally:
             closed.append(len(opened))
 
-    def report(name: str, done: int, total: int) -> None:
-        rows.append((name, done, total))
-
     settings = Settings({"weights": "w"}, rows_per_part=40)
     (first,) = evaluate_missing(run, [two], settings, dice)
-    results = evaluate_missing(run, [one, two, three], settings, dice, report)
+    results = evaluate_missing(run, [one, two, three], settings, dice)
     assert [result.benchmark for result in results] == ["one", "two", "three"]
     assert results[1] == first
-    assert opened == [["two"], ["one", "three"]]
-    assert closed == [1, 2]
-    assert rows == [(name, done, 80) for name in ("one", "three") for done in (0, 40, 80)]
     assert evaluate_missing(run, [three, one], settings, dice) == [results[2], results[0]]
-    assert len(opened) == 2
-    assert run.measured() == ["one", "three", "two"]
+    assert (opened, closed) == ([["two"], ["one", "three"]], [1, 2])
     assert [load_result(run.evaluation(result.benchmark)) for result in results] == results
 
 
-def test_an_engine_that_measures_does_not_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else needs its memory: vLLM's own allocator, which sleeping takes, is left out. It decodes as many rows as
-    in training."""
+LIMIT = 3
 
-    class Asked(Exception):
-        """With what vLLM would be opened."""
 
-    def ask(options: vllm_sampler.EngineOptions, stop: Sequence[int], **how: object) -> None:
-        raise Asked(options, how)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Weights]:
+    folder, policy = tmp_path_factory.mktemp("models"), load_policy("package:laptop")
+    torch.manual_seed(0)
+    for name in ("one", "two"):
+        with torch.no_grad():
+            for weight in policy.model.parameters():
+                weight.add_(0.05 * weight.std() * torch.randn_like(weight))
+        policy.model.save_pretrained(folder / name)
+        policy.tokenizer.save_pretrained(folder / name)
+    return [Weights.of_base(path, None) for path in ("package:laptop", str(folder / "one"), str(folder / "two"))]
 
-    monkeypatch.setattr(vllm_sampler, "VllmSampler", ask)
-    config = compose(["sampler=vllm", "sampler.max_rows=7", "sampler.memory_fraction=0.06"])
-    with (
-        pytest.raises(Asked) as asked,
-        trainers_sampler(Run(config), Weights.of_base("package:laptop", None), RunFolder(tmp_path)),
-    ):
-        pass
-    options, how = asked.value.args
-    assert not how.get("sleep")
-    assert how["memory_fraction"] == 0.06
-    assert (options.max_rows, options.dtype, options.tensor_parallel) == (7, "float32", 1)
+
+def settings(weights: Weights) -> Settings:
+    return Settings({"weights": weights.name}, limit=LIMIT)
+
+
+def samples(run: RunFolder) -> Any:
+    return read_table(run.evaluation("add3", LIMIT) / SAMPLES).to_pylist()
+
+
+class Openings:
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.closed = 0
+
+    @contextmanager
+    def of(self, weights: Weights) -> Iterator[tuple[Any, Any]]:
+        self.opened.append(weights.name)
+        with SamplerOptions("torch").backend.open_model(weights.path, SamplerOptions("torch"), Path()) as sampler:
+            yield sampler, load_policy(weights.path).tokenizer
+        self.closed += 1
+
+
+def test_each_model_has_the_results_that_it_has_alone(models: list[Weights], tmp_path: Path) -> None:
+    openings, together = Openings(), [RunFolder(tmp_path / str(index)) for index in range(len(models))]
+    benchmark, results = load_benchmark("add3"), []
+    with SharedEngine() as engine:
+        for weights, run in zip(models, together, strict=True):
+            holding = partial(engine.holding, weights, "float32", partial(openings.of, weights))
+            results += evaluate_missing(run, [benchmark], settings(weights), lambda missing, holding=holding: holding())
+        assert openings.closed == 0
+    assert (openings.opened, openings.closed) == ([models[0].name], 1)
+    for weights, run, result in zip(models, together, results, strict=True):
+        alone = RunFolder(tmp_path / "alone" / run.path.name)
+        request = Request(weights, SamplerOptions("torch"), settings(weights), alone)
+        assert measure(request, ["add3"]) == [result]
+        assert samples(alone) == samples(run)
+    responses = [[row["response"] for row in samples(run)] for run in together]
+    assert responses[0] != responses[1] != responses[2] != responses[0]
+
+
+def test_models_of_two_architectures_are_refused(models: list[Weights], tmp_path: Path) -> None:
+    check_alike(models)
+    policy = load_policy(models[1].path)
+    for folder, change in (("wide", {"rms_norm_eps": 0.5}), ("longer", {"max_position_embeddings": 64})):
+        policy.model.save_pretrained(tmp_path / folder)
+        policy.tokenizer.save_pretrained(tmp_path / folder)
+        file = tmp_path / folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+        with pytest.raises(UserError, match=f"differs from package:laptop in {next(iter(change))}"):
+            check_alike([models[0], Weights.of_base(str(tmp_path / folder), None)])

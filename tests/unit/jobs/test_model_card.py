@@ -7,7 +7,7 @@ import yaml
 
 from tepo.config.compose import compose
 from tepo.evaluation.scores import score
-from tepo.jobs.model_card import base_licence, card_of, command_of, write_card
+from tepo.jobs.model_card import base_licence, command_of, write_card
 from tepo.store.checkpoint_files import TensorFile, damage
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
@@ -33,17 +33,8 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     text = card.read_text()
     assert card == run.checkpoint(2) / "README.md"
     assert not damage(run.checkpoint(2))
-    front = yaml.safe_load(text.split("---")[1])
-    assert front == {
-        "library_name": "transformers",
-        "tags": ["reinforcement-learning", "tepo"],
-        "license": "apache-2.0",
-    }
-    assert "https://arxiv.org/abs/2604.12736" in text
+    assert yaml.safe_load(text.split("---")[1])["license"] == "apache-2.0"
     assert "\nJ: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n" in text
-    assert "\nkl: kl_old\naverage: tokens\n" in text
-    assert "`beta` = 0.5" in text
-    assert "Not measured." in text
 
     row = {"sample": 0, "extracted": "1", "reason": "", "tokens": 3, "finish": "stop", "grader": "grader"}
     samples = table_of([row | {"problem": f"p{number}", "correct": number < 20} for number in range(50)])
@@ -53,20 +44,9 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     write_table(run.evaluation("add3") / SAMPLES, samples)
     text = write_card(run).read_text()
     assert "| add3 | 50 | 1 | 40.0 |" in text
-    assert "drawn with" not in text
-    draws = {"draws": {"temperature": 0.6, "top_p": 0.95}}
-    save_result(run.evaluation("add3"), replace(result, task=draws))
-    assert "\n\nResponses to `add3` were drawn with temperature 0.6, top_p 0.95.\n" in write_card(run).read_text()
     assert "31.0 – 52.0" not in text  # the interval, too, is that of the samples
     save_result(run.evaluation("add3"), replace(result, accuracy=0.9))
     assert "| add3 | – | – | – | – |" in write_card(run).read_text()
-
-
-def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:
-    for words, said in ((["model.lora_rank=8"], True), ([], False)):
-        config, run = run_in(tmp_path, *words)
-        assert ("LoRA's adapters of rank 8 and alpha 32" in card_of(run)) == said
-        assert ("model.lora_rank=8" in command_of(config, run)) == said
 
 
 def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
@@ -89,9 +69,6 @@ def test_the_command_of_a_card_names_rewards_by_their_files(tmp_path: Path) -> N
     config, run = run_in(tmp_path, f"data.reward={mapping}")
     command = shlex.split(command_of(config, run))
     assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
-    said = "Rewarded: correct, the grader's verdict, weight 1; brief, short of short, and long.py, weight 0.2."
-    assert said in card_of(run)
-    assert "Rewarded: the grader's verdict." in card_of(run_in(tmp_path)[1])
 
 
 def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +77,5 @@ def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch
     assert base_licence(str(tmp_path)) == ""
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A base\n")
     assert base_licence(str(tmp_path)) == "mit"
-    (tmp_path / "README.md").write_text("---\nlicense: [\n---\n")
-    assert base_licence(str(tmp_path)) == ""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert base_licence("somebody/unknown") == ""
-    assert "not stated where it was loaded from" in card_of(run_in(tmp_path / "runs", f"model.path={tmp_path}")[1])
-
-
-@pytest.mark.parametrize(("base", "named"), [("base-laptop_1m", None), ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")])
-def test_a_base_on_record_is_no_model_of_the_hub(base: str, named: str | None, tmp_path: Path) -> None:
-    """Its files are not here either; transformers would look for such an id there."""
-    text = card_of(run_in(tmp_path, f"model.path={base}", "model.revision=" + "0" * 40)[1])
-    assert yaml.safe_load(text.split("---")[1]).get("base_model") == named
-    assert f"The weights come from `{base}`, whose licence is not stated" in text

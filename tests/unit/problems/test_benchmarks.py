@@ -10,7 +10,7 @@ from tepo.problems import hashes
 from tepo.problems.benchmarks import load_benchmark, parse_benchmark, parse_protocol
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
+from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_hub, read_problem_file
 from tepo.problems.splits import HASH_RANGES
 
 SETS = {  # problems, samples and tokens
@@ -49,23 +49,12 @@ def test_the_protocol(name):
     assert benchmark.licence
 
 
-def test_every_shipped_benchmark_is_valid():
-    assert set(SETS) < set(names("evals"))
-    assert len({load_benchmark(name).fingerprint for name in names("evals")}) == len(names("evals"))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
-        (GOOD.replace("seed: 1", "seed: 1, split: validaton"), "did you mean 'validation'"),
         (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
-        (GOOD.replace("temperature: 1.0", "temperature: -1"), "temperature must be at least 0, not -1"),
-        (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
-        (GOOD.replace(PROCEDURAL, "dataset: {path: x.jsonl, fields: {answer: a}}"), "`fields` is for sets of the hub"),
-        (GOOD + "name: x\n", "'name' is not allowed"),
-        (GOOD + "tolerances: {add3-1: 0}\n", "tolerances.add3-1 must be positive, not 0"),
     ],
 )
 def test_broken_files_name_file_and_key(tmp_path, text, message):
@@ -74,24 +63,6 @@ def test_broken_files_name_file_and_key(tmp_path, text, message):
     with pytest.raises(UserError, match="(?s)" + message) as error:
         parse_benchmark(path)
     assert "mine.yaml" in str(error.value)
-
-
-def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
-    (tmp_path / "evals").mkdir()
-    (tmp_path / "evals" / "mine.yaml").write_text(GOOD)
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    assert [problem.family for problem in load_benchmark("mine").load_problems()] == ["add3"] * 4
-
-
-def test_a_limit_of_the_response_makes_another_benchmark_with_the_same_problems():
-    plain, short = load_benchmark("math500"), load_benchmark("math500:tokens3000")
-    assert (short.name, short.max_new_tokens, short.title) == ("math500:tokens3000", 3000, "MATH-500, 3,000 tokens")
-    assert short.hash == plain.hash
-    assert short.fingerprint != plain.fingerprint
-    with pytest.raises(UserError, match="max_new_tokens must be at least 1, not 0\nin: math500:tokens0"):
-        load_benchmark("math500:tokens0")
-    with pytest.raises(UserError, match="did you mean 'tokensN'"):
-        load_benchmark("math500:tokens")
 
 
 PUBLISHED = {  # samples, temperature, min_p, top_k, top_p, tokens, thinking
@@ -113,13 +84,13 @@ def test_a_published_protocol_stands_in_place_of_the_files(name):
     assert (one.name, one.hash, one.prompt) == (name, plain.hash, plain.prompt)
     assert one.fingerprint != plain.fingerprint
     assert one.protocol_note.startswith(f"{one.title} ({name}): ")
-    assert one.title.startswith(f"{plain.title}, ")
 
 
 def test_every_protocol_is_valid_on_every_benchmark_and_has_a_source():
     assert {name.partition(":")[2] for name in PUBLISHED} == set(names(PROTOCOLS))
     page = (shipped("evals").parent / "docs" / "evaluation.md").read_text()
     assert find(PROTOCOLS, "qwen3_thinking").read_text().partition("\n")[2] in page
+    assert len({load_benchmark(name).fingerprint for name in names("evals")}) == len(names("evals"))
     for name in names(PROTOCOLS):
         assert all(source.startswith("https://") for source in parse_protocol(find(PROTOCOLS, name)).sources)
         for benchmark in names("evals"):
@@ -140,10 +111,6 @@ def test_numbers_in_a_name():
         plain, samples=4, temperature=1.0, top_p=0.95, top_k=20, min_p=0.05, name=one.name, title=one.title, named=True
     )
     assert one.title == "AIME24, top_p 0.95, top_k 20, min_p 0.05, 4 samples, temperature 1"
-    assert one.protocol_note == (
-        f"{one.title} ({one.name}): 4 samples a problem, temperature 1, min_p 0.05, top_k 20, top_p 0.95, "
-        "at most 8,192 tokens."
-    )
     both = load_benchmark("omni_math:deepseek_r1:2811:tokens4096")
     assert (both.top_p, both.max_new_tokens, len(both.without) > 0) == (0.95, 4096, True)
     ways = ("top_p0.9", "top_k9", "min_p0.9", "temperature0.9", "samples9", "tokens9", "qwen3_thinking", "deepseek_r1")
@@ -153,46 +120,18 @@ def test_numbers_in_a_name():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("minerv", "did you mean 'minerva'"),
+        ("omni_math:281", "unknown variant of omni_math '281'.*did you mean '2811'"),
+        ("math500:tokens0", "max_new_tokens must be at least 1, not 0\nin: math500:tokens0"),
         ("aime24:top_p1.5", "top_p must be at most 1, not 1.5\nin: aime24:top_p1.5"),
-        ("aime24:top_p0", "top_p must be positive"),
-        ("aime24:top_k2.5", "top_k must be a whole number"),
-        ("aime24:top_p", "did you mean 'top_pX'"),
-        ("aime24:top_p0.90", "unknown variant"),
         ("aime24:qwen3", "did you mean 'qwen3_thinking'"),
-        ("aime24:temperature0", "greedy .* samples: 1 .NAME:samples1"),
         ("math500:top_p0.9", "greedy .* whatever top_p leaves out"),
         ("aime24:tokens9:deepseek_r1", "one protocol, which comes first.*try: aime24:deepseek_r1:…"),
-        ("aime24:qwen3_thinking:deepseek_r1", "one protocol, which comes first"),
     ],
 )
 def test_variants_that_cannot_be(name, message):
     with pytest.raises(UserError, match="(?s)" + message):
         load_benchmark(name)
-
-
-def test_a_protocol_and_a_benchmark_of_the_users_own(tmp_path, monkeypatch):
-    folder = tmp_path / "evals" / "protocols"
-    folder.mkdir(parents=True)
-    (tmp_path / "evals" / "mine.yaml").write_text(GOOD + "top_p: 0.5\n")
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    text = "title: Ours\nsources: [a talk]\nsampling: {top_k: 7}\nbenchmarks: {mine: {top_k: 9}}\ndeparts: [no shots]\n"
-    (folder / "ours.yaml").write_text(text)
-    one = load_benchmark("mine:ours")
-    assert (one.title, one.top_p, one.top_k, load_benchmark("add3:ours").top_k) == ("T, Ours", 0.5, 9, 7)
-    assert one.protocol_note.endswith("top_k 9, top_p 0.5, at most 8 tokens; no shots.")
-    assert load_benchmark("mine").protocol_note.startswith("T (mine): 2 samples a problem, temperature 1, top_p 0.5")
-    for broken, message in (("top_k: 7", "topk: 7"), ("top_k: 7", "top_k: -7"), ("sources: [a talk]\n", "")):
-        (folder / "ours.yaml").write_text(text.replace(broken, message))
-        with pytest.raises(UserError, match=r"(did you mean 'top_k'|at least 0|sources is missing)(?s:.*)") as error:
-            load_benchmark("add3:ours")
-        assert "ours.yaml" in str(error.value)
-
-
-def test_unknown_names_and_subsets():
-    with pytest.raises(UserError, match="did you mean 'minerva'"):
-        load_benchmark("minerv")
-    with pytest.raises(UserError, match=r"unknown variant of omni_math '281'(?s:.*)did you mean '2811'"):
-        load_benchmark("omni_math:281")
 
 
 def test_a_fingerprint_changes_with_what_changes_responses_only():
@@ -226,15 +165,6 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", changed)))
     with pytest.raises(UserError, match="the content is not the pinned one; rows that differ: toy-2; its content is"):
         load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
-    write(tmp_path / "data", problems[:3])
-    with pytest.raises(UserError, match="3 rows, expected 4; rows that differ: toy-3"):
-        load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
-
-
-def test_tepo_data_must_be_a_folder(monkeypatch):
-    monkeypatch.setenv("TEPO_DATA", "/no/such/folder")
-    with pytest.raises(UserError, match="TEPO_DATA is not a folder"):
-        load_benchmark("amc").load_problems()
 
 
 def test_lines_end_at_newlines_only(tmp_path):
@@ -265,15 +195,12 @@ def test_the_hub_through_a_local_data_set(toy, tmp_path, monkeypatch):
     )
     (folder / "toy.jsonl").rename(folder / ("0" * 40 + ".jsonl"))
     assert load_dataset_problems(pinned_file, "toy", 4, set_hash(problems)) == problems
-    with pytest.raises(UserError, match=r"no column 'problem'\n(?s:.*)columns: id, question, final"):
-        load_dataset_problems(replace(source, fields=Fields(answer="final")), "toy", 4, "x")
     with pytest.raises(UserError, match=r"could not load toy: .*\n(?s:.*)TEPO_DATA"):
         load_dataset_problems(replace(source, path=str(tmp_path / "nothing")), "toy", 4, "x")
 
 
 def test_hub_answers_in_their_shapes(tmp_path):
     pytest.importorskip("datasets")
-    from tepo.problems.sources import read_hub
 
     def read(fields, *rows):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
@@ -288,9 +215,6 @@ def test_hub_answers_in_their_shapes(tmp_path):
     assert read(Fields(boxed=True), *rows) == [("a-0", "p", "7", ""), ("a-1", "r", r"\frac{1}{2}", "")]
     listed = [{"problem": "p", "answer": [value], "s": ["x", "y"]} for value in (142.0, 0.5)]
     assert read(Fields(family="s"), *listed) == [("a-0", "p", "142", "x; y"), ("a-1", "p", "0.5", "x; y")]
-    broken = [{"problem": "q", "answer": r"so \boxed{1} holds, not \boxed{3"}, {"problem": None, "answer": "no box"}]
-    with pytest.raises(UserError, match="row 2: the gold answer is empty\nrow 3: no problem"):
-        read(Fields(boxed=True), *rows, *broken)
 
 
 @pytest.mark.parametrize("name", sorted(SETS))

@@ -1,5 +1,7 @@
 import json
 import runpy
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas
@@ -8,10 +10,20 @@ import pytest
 from pyarrow import parquet
 
 from tepo.common.errors import UserError
+from tepo.common.files import parse_json
 from tepo.config.compose import compose
-from tepo.problems.data_reader import GYM_SIZE, ReadData, read_data
+from tepo.problems.data_reader import GYM_SIZE, read_data
+from tepo.problems.findings import find
+from tepo.problems.grader import Grader
+from tepo.problems.grader.grader import NOT_TRIED
+from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
+from tepo.problems.rows import pair_of
+from tepo.problems.sources import read_problem_file
 from tepo.problems.training_sets import system_of
 from tepo.store.run_id import identity
+from tepo.training.preflight import check_golds
+from tepo_cli.commands.problems import _row
 
 WANTED = [("What is 2 + 3?", "5"), ("What is 70 * 20?", "1400"), ("Half of 3?", "\\frac{3}{2}")]
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "{}"}]
@@ -86,43 +98,11 @@ def test_system_prompts_are_kept_by_choice(column, tmp_path):
     kept = read_data(str(path), config.data.fields)
     assert [(one.prompt, one.answer) for one in kept.problems] == WANTED
     assert {one.system for one in kept.problems} == {"Be brief."} != {one.system for one in plain.problems} == {""}
-    assert (column, "system prompt") in [
-        (of, what.partition(",")[0].partition(" and")[0]) for of, what, _ in kept.columns
-    ]
     assert kept.losses() == ["one system prompt for all problems; benchmarks are asked with it, too"]
     if column != "system_prompt":  # which is no message
         assert plain.losses() == [f"system messages left out of 3 rows: {words[1]} keeps them"]
     assert system_of(config.data) == "Be brief."
     assert identity(config)["problems"] != identity(compose(words[:1]))["problems"]  # other prompts, another run
-
-
-def test_rows_with_several_system_prompts_or_none(tmp_path):
-    def read(*systems: tuple[str, ...], late: str = "") -> ReadData:
-        rows = [
-            {
-                "messages": [
-                    *({"role": "system", "content": text} for text in texts),
-                    *_chat(f"{index} + 1?")[1:],
-                    *([{"role": "system", "content": late}] if late else []),
-                ],
-                "answer": "2",
-            }
-            for index, texts in enumerate(systems)
-        ]
-        return read_data(str(_write(tmp_path / "own.json", rows)), {"system": "messages"})
-
-    mixed = read(("A",), (), ("A",))
-    assert [one.system for one in mixed.problems] == ["A", "", "A"]
-    assert mixed.systems == "1 system prompt in 2 of 3 problems; benchmarks are asked without any"
-    assert read(("A",), ("B",)).systems.startswith("2 system prompts in 2 of 2 problems")
-    assert read(("A",), ("A", "B")).dropped == {"with several system messages": 1}
-    with pytest.raises(UserError, match="2 whose system message is not the first"):
-        read((), (), late="A")
-    with pytest.raises(UserError, match="no row has a system prompt"):
-        read((), ())
-    path = _write(tmp_path / "other.json", [{"question": "1?", "answer": "1", "rules": {"a": 1}}])
-    with pytest.raises(UserError, match="whose system prompt is no text"):
-        read_data(str(path), {"system": "rules"})
 
 
 def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
@@ -136,22 +116,12 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
     ]
     read = read_data(str(_write(tmp_path / "own.csv", rows)))
     assert read.dropped == {"without a problem": 1, "without an answer": 2, "whose solution marks no final answer": 1}
-    said = read.lines()
-    assert read.columns == (("question", "problem", ""), ("answer", "answer", ""))
-    assert "dropped 4 rows: 1 without a problem, 2 without an answer" in said[0]
-    assert "1 problem more than once" in said
-    chats = [
-        {"messages": _chat("1 + 1?", "\\boxed{2}") + _chat("2 + 2?", "\\boxed{4}")},
-        {"messages": _chat("3?", "3")},
-    ]
-    assert read_data(str(_write(tmp_path / "own.jsonl", chats))).dropped == {"with several questions": 1}
 
 
 def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
     path = _write(tmp_path / "own.parquet", [{"Frage": "1 + 1?", "Lohn": {"gold": 2.0}, "kind": "sum"}])
-    with pytest.raises(UserError, match="no column holds a problem") as refused:
+    with pytest.raises(UserError, match="no column holds a problem"):
         read_data(str(path))
-    assert "columns: Frage, Lohn, kind" in str(refused.value.fix)
     fields = {"problem": "Frage", "answer": "Lohn.gold", "family": "kind"}
     (only,) = read_data(str(path), fields).problems
     assert (only.prompt, only.answer, only.family) == ("1 + 1?", "2", "sum")
@@ -160,8 +130,6 @@ def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
     assert config.data.fields == fields
     renamed = _write(tmp_path / "other.csv", [{"question": "1 + 1?", "answer": "2"}])
     assert identity(config)["problems"] == identity(compose([f"data={renamed}"]))["problems"]  # by content alone
-    with pytest.raises(UserError, match="unknown field 'anser'"):
-        read_data(str(path), {"anser": "Lohn"})
     with pytest.raises(UserError, match=r"no column 'Lohn\.silver'"):
         read_data(str(path), fields | {"answer": "Lohn.silver"})
 
@@ -170,12 +138,8 @@ def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
     ("name", "content", "message"),
     [
         ("own.csv", None, "no such file"),
-        ("own.csv", "", "not read as .csv"),
-        ("own.json", "{]", "not read as .json"),
         ("own.parquet", "no parquet", "not read as .parquet"),
-        ("own.json", "[]", "no rows"),
         ("own.csv", "question,answer\n,\n", "no column holds|no problem in it"),
-        ("own.jsonl", '{"question": "1?", "answer": "1"}\n{broken\n', "line 2"),
     ],
 )
 def test_what_cannot_be_read_ends_in_a_sentence(name, content, message, tmp_path):
@@ -183,12 +147,6 @@ def test_what_cannot_be_read_ends_in_a_sentence(name, content, message, tmp_path
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
         read_data(str(tmp_path / name))
-
-
-def test_a_file_in_our_own_words_is_taken_whole_or_not_at_all(tmp_path):
-    rows = [{"id": "a", "problem": "1 + 1?", "answer": "2"}, {"id": "b", "problem": "2 + 2?"}]
-    with pytest.raises(UserError, match="line 2: no answer"):
-        read_data(str(_write(tmp_path / "own.jsonl", rows)))
 
 
 @pytest.mark.reasoning_gym
@@ -208,3 +166,135 @@ def test_a_task_of_reasoning_gym_brings_its_own_scorer() -> None:
     assert score(problems[3], f"It is \\boxed{{{int(gold) + 1}}}.") < 1.0
     with pytest.raises(UserError, match="did you mean 'chain_sum'"):
         read_data("reasoning_gym:chain_sun")
+
+
+ROW = '{"id": "%s", "problem": "%s+1=", "answer": %s}\n'
+GOOD = ROW % ("a", 1, '"2"') + ROW % ("b", 2, "3")
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with Grader() as one:
+        yield one
+
+
+def write(folder: Path, *answers: str, prompts: str = "") -> str:
+    path = folder / "mine.jsonl"
+    asked = prompts or "".join(map(chr, range(97, 97 + len(answers))))
+    rows = [{"id": f"r{number}", "problem": f"{asked[number]}=", "answer": one} for number, one in enumerate(answers)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"id": "c", "problem": "p", "answer": "1", "answer": "2"}', "line 3: the key 'answer' is there twice"),
+        ('{"id": "c", "problem": "p", "answer": Infinity}', r"line 3: the answer is Infinity.*in quotes it is \\infty"),
+        ('{"id": "c", "problem": "p", "answer": NaN}', "line 3: the gold answer is NaN"),
+        ('{"id": "c", "problem": "p", "answer": 1e400}', "line 3: the answer 1e400 would be read as inf"),
+        ('{"id": "c", "problem": "p", "answer": 1e-99999999999999999999}', "would be read as 0.0"),
+        ('{"id": "c", "problem": "p", "answer": [5]}', "line 3: the answer is neither a text nor a number"),
+        ('{"id": "c", "problem": "p", "answer": false}', "line 3: the answer is neither"),
+        ('{"id": "c", "problem": "p", "answer": null}', "line 3: no answer$"),
+        ('{"id": "c", "problem": "p", "answer": " "}', "line 3: the gold answer is empty"),
+        ('{"id": "c", "problem": "\\ud800", "answer": "1"}', "line 3: .*half a character: '.ud800'"),
+        ("[" * 5000, "nested more than 100 deep"),
+        ('{"id": "b", "problem": "p", "answer": "1"}', "lines 2, 3 have the same id 'b'"),
+        ('{"id": "c", "problem": "p", "ans', "line 3: not JSON from column 29 on"),
+        ('{"id": "c", "problem": "p\0", "answer": "1"}', "line 3: not JSON"),
+    ],
+)
+def test_a_row_that_is_not_what_it_says_is_refused_with_its_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "x.jsonl").write_text(GOOD + content)
+    with pytest.raises(UserError, match=message.removesuffix("$") + ("\n" if message.endswith("$") else "")):
+        read_problem_file(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,problem,answer\na,1+1=,2\n", "none of its 2 lines is JSON; line 1: not JSON from column 1 on"),
+        (b"PAR1" + zlib.compress(GOOD.encode() * 99) + b"\n\xffPAR1", "is JSON; line 1: not text in UTF-8"),
+        (GOOD.encode("utf-16-be"), "the file is in UTF-16"),
+        (b"", "the file holds no problems"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_problem_file(tmp_path / "x.jsonl", most=None)
+    assert caught.value.what.count("\n") == 0
+
+
+def test_what_was_valid_has_the_content_that_it_had(tmp_path: Path) -> None:
+    """The hash was computed before numbers kept their text."""
+    answers = ("5", "5.0", "1e5", "0.30000000000000004", "12345678901234567890", '"5 "', "1e22", "-0.0", "1.10")
+    lines = [ROW % (number, number, answer) for number, answer in enumerate(answers)]
+    (tmp_path / "x.jsonl").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).replace("\n", "\r\n").encode())
+    problems = read_problem_file(tmp_path / "x.jsonl")
+    shown = ["5", "5.0", "100000.0", "0.30000000000000004", "12345678901234567890", "5 ", "1e+22", "-0.0", "1.1"]
+    assert [problem.answer for problem in problems] == shown
+    assert set_hash(problems) == "b1e524b9e9d32d65128506c8f4cc49ca4bc7484547f3dcf03c1b837fb9171306"
+
+
+def test_half_a_row_with_many_brackets_and_quotes_is_refused_at_once() -> None:
+    """It took minutes: each quote began another search for the end of a string."""
+    with pytest.raises(ValueError, match="not JSON"):
+        parse_json('{"problem": "' + "{" * 200 + '\\"' * 300_000)
+
+
+NOTHING = ("None", "N/A", "null", "Infinity", "NaN ", "-", "?", "unknown", "$-$", r"\text{None}", r"\boxed{n/a}", "...")
+ANSWERS = ("no solution", r"\infty", r"\emptyset", "0", "True", "N", "<", "A. 5", r"\text{(C)} 12", "5 OR 6", "1e+22")
+
+
+def test_what_is_no_answer_and_what_is_one(grader: Grader) -> None:
+    answers = (*NOTHING, *ANSWERS)
+    found = find([Problem(one, one, one) for one in answers], grader)
+    assert found.unread == [f"{one} ({one.strip()} is no answer)" for one in NOTHING]
+    assert (found.golds, found.tried, found.several) == (len(answers), len(answers), [])
+
+
+def test_golds_are_read_within_a_budget_and_plain_ones_without_a_worker() -> None:
+    golds = [*map(str, range(1000)), r"\frac{1}{2}", "x" * 3000, "(" * 200, "March 14", r"\frac{"]
+    with Grader() as grader:
+        assert grader.check_golds(golds[:-1], seconds=1) == [(1001, "too long"), (1002, "too deep")]
+        assert grader.worker_pids() == []
+        assert {why for _, why in grader.check_golds(golds, seconds=0)} == {NOT_TRIED}
+        few = [grader.check_golds(one, seconds=3e-4) for one in (golds, golds[::-1])]
+        assert [index for index, _ in few[0]] == [1004 - index for index, _ in reversed(few[1])]
+        assert [why for _, why in few[0]].count(NOT_TRIED) == 2
+        assert grader.worker_pids() == []
+    found = find([Problem(one, one, one) for one in (r"\frac{", "5")], grader, seconds=0)
+    assert (found.golds, found.tried, found.unread, found.useless) == (2, 1, [], False)
+
+
+def test_one_problem_with_two_golds_is_wrong_and_with_the_same_one_a_remark(grader: Grader) -> None:
+    golds = {"one  half": ("1/2", "0.5 "), "x": ("7", "8", "7"), "y": ("3",)}
+    problems = [Problem(f"{prompt}{one}", f" {prompt}", one) for prompt, every in golds.items() for one in every]
+    found = find(problems, grader)
+    assert found.several == ["x7, x8, x7: the same problem with the answers 7, 8"]
+    assert found.repeated == ["one  half1/2, one  half0.5 : the same problem with the answer 1/2"]
+
+
+def test_a_file_without_a_gold_that_can_be_read_is_refused(tmp_path: Path) -> None:
+    name = write(tmp_path, "N/A", r"\frac{")
+    with pytest.raises(UserError, match="no reward would be given: 2 of 2 golds cannot be read"):
+        check_golds(compose([f"data={name}"]))
+    (tmp_path / "own.py").write_text("def reward(problem, response):\n    return 1.0\n")
+    assert check_golds(compose([f"data={name}", f"data.reward={tmp_path}/own.py"])) == ""
+    assert check_golds(compose([])) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"gold": "1", "gold": "2", "prediction": "1"}', "the key 'gold' is there twice"),
+        ('{"gold": "NaN", "prediction": "1"}', "the gold is NaN"),
+        ('{"gold": 12345678901234567890.5, "prediction": "1"}', "put it in quotes"),
+    ],
+)
+def test_rows_to_grade_go_through_the_same_door(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        _row(line.encode())
+    assert pair_of({"gold": 1e5, "prediction": float("nan")}) == ("100000.0", "NaN")

@@ -12,8 +12,11 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards, Scored, check_failures, check_rewards, try_out
 from tepo.store.run_id import run_id
+from tepo.studies.plan import make_plan
+from tepo.studies.study import load_study
 from tepo.training.preflight import check_settings
 from tepo.training.run import Run
+from tests.support.runs import write
 
 SUM = Problem("1", "1+1=", "2", "add")
 OPTIONS = GraderOptions(timeout=0.5, workers=1)
@@ -35,15 +38,9 @@ def first(problem, response):
 def drawn(problem, response):
     return random.random()
 
-def nan(problem, response):
-    return float("nan")
-
 def two(problem, response):
     print("to nobody")
     return 2
-
-def word(problem, response):
-    return "right"
 
 def raises(problem, response):
     raise ValueError("not " + response)
@@ -95,10 +92,8 @@ def test_a_reward_depends_on_no_other_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "line", "said"),
     [
-        ("nan", 19, "returned NaN"),
-        ("two", 22, "returned 2, which is outside [0, 1]"),
-        ("word", 26, "returned str, not a number or a bool"),
-        ("raises", 30, "ValueError: not abc"),
+        ("two", 19, "returned 2, which is outside [0, 1]"),
+        ("raises", 24, "ValueError: not abc"),
         ("ends", 0, "ends ended its process"),
         ("allocates", 0, "allocates out of memory"),
     ],
@@ -124,9 +119,7 @@ def test_a_call_that_never_ends_is_ended(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("def reward(problem): return 1", "reward(problem) does not take a problem and a response"),
-        ("def other(problem, response): return 1", "no function 'reward'; there are: other"),
         ("def reward(problem, response) return 1", "not valid Python"),
-        ("x = 1\nimport not_there", "own.py:2"),
         ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
@@ -135,16 +128,6 @@ def test_a_file_that_cannot_be_called_is_refused_before(tmp_path: Path, text: st
         check_rewards(rewards(tmp_path, "reward", text=text), OPTIONS)
     assert said in str(refused.value)
     assert refused.value.exit_code == 2
-
-
-def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        check_rewards(rewards(tmp_path, "lenght", "length", "wrod"), OPTIONS)
-    assert "no function 'lenght'" in str(refused.value)
-    assert "no function 'wrod'" in str(refused.value)
-    with pytest.raises(UserError) as missing:
-        compose([f"data.reward={{a: {tmp_path / 'a.py'}, b: {tmp_path / 'b.py'}, c: {{weight: 1}}}}"])
-    assert all(name in str(missing.value) for name in ("a.py cannot be read", "b.py cannot be read", "c names no file"))
 
 
 CONTEXT = """
@@ -162,8 +145,6 @@ async def together(problem, response):
     global under_way
     under_way += 1
     await asyncio.sleep(0.05)
-    if response == "":
-        raise ValueError("empty")
     return under_way == 3
 
 async def judged(problem, responses):
@@ -173,20 +154,8 @@ async def judged(problem, responses):
 def short(problem, responses):
     return [1]
 
-def number(problem, responses):
-    return 1
-
-def named(problem, response):
-    return {"score": 1}
-
 def cost(problem, response):
     return {"reward": 1, "usd": float("nan")}
-
-def figure(problem, response):
-    return {"reward": 1, "mean": 1}
-
-def ids(completions, completion_ids):
-    return [1.0 for _ in completions]
 """
 ROW = replace(SUM, columns={"tests": "bb", "hint": None})
 
@@ -194,7 +163,7 @@ ROW = replace(SUM, columns={"tests": "bb", "hint": None})
 def in_context(folder: Path, function: str, *texts: str) -> list[Scored]:
     named = rewards(folder, function, text=CONTEXT)
     with Grader(OPTIONS) as grader, OwnRewards(named, grader, tuple(ROW.columns)) as own:
-        assert own.of_groups == (function not in ("named", "cost", "figure"))
+        assert own.of_groups == (function != "cost")
         return own.score([(ROW, texts), (ROW, texts[:1])])
 
 
@@ -217,13 +186,7 @@ def test_a_reward_may_take_the_group_and_columns_of_the_data(
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [
-        ("short", "returned 1 values for 2 responses"),
-        ("number", "returned int, not a list of numbers"),
-        ("named", "returned a mapping without the key reward"),
-        ("cost", "returned nan as usd, which is no finite number"),
-        ("figure", "returned 'mean' as a name, which no metric can have"),
-    ],
+    [("short", "returned 1 values for 2 responses"), ("cost", "returned nan as usd, which is no finite number")],
 )
 def test_what_a_group_is_given_must_fit_it(tmp_path: Path, function: str, said: str) -> None:
     scored = in_context(tmp_path, function, "a", "bb")
@@ -231,16 +194,9 @@ def test_what_a_group_is_given_must_fit_it(tmp_path: Path, function: str, said: 
     assert said in scored[0].failure
 
 
-def test_of_responses_that_are_awaited_together_one_may_fail(tmp_path: Path) -> None:
-    scored = in_context(tmp_path, "together", "a", "", "bb")
-    assert [row.rewards for row in scored[:3]] == [(1.0,), (0.0,), (1.0,)]
-    assert [row.failure.endswith("ValueError: empty") for row in scored[:3]] == [False, True, False]
-
-
 def test_a_keyword_that_is_no_column_is_named_before(tmp_path: Path) -> None:
-    for function, columns, said in (("trl", (), "takes tests"), ("ids", ("tests",), "takes completion_ids")):
-        with pytest.raises(UserError, match=f"{said}, which data.columns does not name"):
-            check_rewards(rewards(tmp_path, function, text=CONTEXT), OPTIONS, columns)
+    with pytest.raises(UserError, match=r"takes tests, which data\.columns does not name"):
+        check_rewards(rewards(tmp_path, "trl", text=CONTEXT), OPTIONS, ())
     check_rewards(rewards(tmp_path, "trl", text=CONTEXT), OPTIONS, ("tests",))
 
 
@@ -271,9 +227,7 @@ def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_pa
     ("words", "said"),
     [
         (["data.columns=[test]"], "no column 'test'"),
-        (["data.reward=null"], "no reward is given these columns"),
         (["data.reward={a: FILE, b: grader}"], "no answers that the grader could compare with"),
-        (["data.held_out=1"], "validation compares with answers"),
     ],
 )
 def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
@@ -281,22 +235,11 @@ def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[st
         check_settings(Run(own_data(tmp_path, *(word.replace("FILE", str(tmp_path / "own.py")) for word in words))))
 
 
-def test_rows_without_answers_need_columns(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no column holds an answer") as refused:
-        read_data(own_data(tmp_path).data.problems)
-    assert "data.columns=[COLUMN]" in refused.value.fix
-
-
-def test_generated_problems_have_no_columns() -> None:
-    with pytest.raises(UserError, match="only problems of your own have columns"):
-        check_settings(Run(compose(["data.columns=[tests]"])))
-
-
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
     refusal = pytest.raises(UserError, match="fails on all of 2 responses: ValueError")
     with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own, refusal as refused:
         try_out(own, [SUM])
-    assert refused.value.where == f"{tmp_path / 'own.py'}:30"
+    assert refused.value.where == f"{tmp_path / 'own.py'}:24"
 
 
 def test_failures_end_a_step_where_they_are_more_than_half() -> None:
@@ -308,43 +251,25 @@ def test_failures_end_a_step_where_they_are_more_than_half() -> None:
 
 
 def test_the_text_counts_in_the_id_and_the_name_does_not(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "a" / "one.py").write_text("def reward(problem, response): return 1\n")
-    (tmp_path / "b" / "two.py").write_text("def reward(problem, response): return 1\n")
-    first, second = (run_id(compose([f"data.reward={tmp_path / name}"])) for name in ("a/one.py", "b/two.py"))
+    one = write(tmp_path / "a/one.py", "def reward(problem, response): return 1\n")
+    two = write(tmp_path / "b/two.py", one.read_text())
+    first, second = (run_id(compose([f"data.reward={path}"])) for path in (one, two))
     assert first == second != run_id(compose())
-    (tmp_path / "b" / "two.py").write_text("def reward(problem, response): return 0\n")
-    named = f"data.reward={{x: {{file: {tmp_path / 'a/one.py'}, weight: 2}}}}"
-    others = [f"data.reward={tmp_path / 'b/two.py'}", named, "data.flip_rewards=0.1", "grader.memory_mb=2048"]
+    write(two, "def reward(problem, response): return 0\n")
+    named = f"data.reward={{x: {{file: {one}, weight: 2}}}}"
+    others = [f"data.reward={two}", named, "data.flip_rewards=0.1", "grader.memory_mb=2048"]
     assert len({first, *(run_id(compose([word])) for word in others)}) == 1 + len(others)
-    neutral = ["data.flip_rewards=0", "data.reward=null", "grader.recycle=1", "grader.max_chars=2000"]
+    neutral = ["data.flip_rewards=0", "data.reward=null", "grader.recycle=1"]
     assert {run_id(compose([word])) for word in neutral} == {run_id(compose())}
 
 
-def test_a_file_by_its_name_is_the_callers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tepo.config.own_reward import foreign_rewards
-
-    text = "def reward(problem, response): return 1\n"
-    (tmp_path / "strange.py").write_text(text)
-    strange = compose([f"data.reward={tmp_path / 'strange.py'}"]).data
-    assert foreign_rewards(strange) == [str(tmp_path / "strange.py")]
-    (tmp_path / "rewards").mkdir()
-    (tmp_path / "rewards" / "mine.py").write_text(text)
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    assert foreign_rewards(compose(["data.reward=mine"]).data) == foreign_rewards(strange) == []
-
-
 def test_a_study_of_a_stranger_that_names_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tepo.studies.plan import make_plan
-    from tepo.studies.study import load_study
-
-    (tmp_path / "experiments").mkdir()
     (tmp_path / "strange.py").write_text("def reward(problem, response): return 1\n")
     word = f"data.reward={tmp_path / 'strange.py'}"
-    (tmp_path / "experiments" / "theirs.yaml").write_text(
+    write(
+        tmp_path / "experiments/theirs.yaml",
         f"title: theirs\nrows: [{{label: A, objective: gspo, overrides: ['{word}']}}]\n"
-        "scales: {laptop: {models: [laptop], seeds: [0]}}\n"
+        "scales: {laptop: {models: [laptop], seeds: [0]}}\n",
     )
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     (unit,) = make_plan(load_study("theirs"), "laptop", store=tmp_path / "runs")
@@ -360,9 +285,3 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     file, text = compose([f"data.prompt={tmp_path / 'ask.txt'}"]), compose(["data.prompt=Say {problem}\nnow."])
     assert file.data.prompt == text.data.prompt == "Say {problem}\nnow."
     assert run_id(file) == run_id(text) != run_id(compose())
-    with pytest.raises(UserError, match=r"unknown prompt 'boxd'.*cannot be read") as unknown:
-        compose(["data.prompt=boxd"])
-    assert "did you mean 'boxed'" in unknown.value.fix
-    (tmp_path / "ask.txt").write_text("Say it")
-    with pytest.raises(UserError, match=r"has no \{problem\}"):
-        compose([f"data.prompt={tmp_path / 'ask.txt'}"])

@@ -14,7 +14,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
 from tepo.problems.procedural.generator import Example, generate, generate_examples
-from tepo.problems.procedural.task import Task, exact
+from tepo.problems.procedural.task import exact
 from tepo.problems.procedural.tasks import TASKS
 from tepo.problems.splits import SPLITS, split_of
 
@@ -142,13 +142,6 @@ def test_a_chain_in_other_words_is_right_in_each_of_its_steps(name, seed):
         assert eval(said), step
 
 
-def test_wordings_of_one_problem_differ_in_words_and_in_numbers():
-    (example,) = generate_examples({"words2": 1}, 1, 3, "train")
-    texts = {example.wording(Random(seed)) for seed in range(200)}
-    assert len(texts) > 100
-    assert len({tuple(re.findall(r"\d+", text)) for text in texts}) >= 3
-
-
 def test_a_slip_is_carried_on_with():
     example = generate_examples({"add3": 1}, 1, seed=0, split="train")[0]
     one, two = map(int, re.findall(r"\d+", example.problem.prompt))
@@ -228,21 +221,9 @@ def test_prompts_and_ids_are_unique_and_weights_hold():
     assert {problem.family for problem in problems} == {"add3", "ds6"}
 
 
-def test_a_split_without_any_prompt_says_so(monkeypatch):
-    monkeypatch.setitem(TASKS, "one", Task(lambda random: (3, 4), "{}+{}=".format, TASKS["add2"].chain))
-    for other in set(SPLITS) - {split_of("3+4=")}:
-        with pytest.raises(UserError, match=f"no prompt in the {other} split"):
-            generate({"one": 1}, 1, 0, other)
-
-
 @pytest.mark.parametrize(
     ("tasks", "split", "message"),
-    [
-        ({"ad3": 1}, "train", "did you mean 'add3'"),
-        ({"add3": -1}, "train", "not negative"),
-        ({"add3": 0}, "train", "no task has"),
-        ({"add3": 1}, "tset", "did you mean 'test'"),
-    ],
+    [({"ad3": 1}, "train", "did you mean 'add3'"), ({"add3": -1}, "train", "not negative")],
 )
 def test_bad_input_is_named(tasks, split, message):
     with pytest.raises(UserError, match=message):

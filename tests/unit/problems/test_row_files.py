@@ -24,7 +24,6 @@ from tepo.problems.data_reader import read_data
 from tepo.problems.row_files import read_rows
 from tepo.problems.sources import Dataset, Fields, read_hub
 from tepo.problems.training_sets import training_fingerprint
-from tepo.store.run_id import identity
 
 Q, A = "question", "answer"
 TWO = [{Q: "1 + 1?", A: "2"}, {Q: "2, 2?", A: "4"}]
@@ -40,20 +39,12 @@ READ = {
     "commas": (".csv", TABLE, TWO),
     "semicolons": (".csv", 'question;answer\n1 + 1?;"2"\n2, 2?;4\n', TWO),
     "tabs": (".tsv", "question\tanswer\n1 + 1?\t2\n2, 2?\t4\n", TWO),
-    "tabs in .csv": (".csv", "question\tanswer\n1 + 1?\t2\n2, 2?\t4\n", TWO),
-    "commas in .tsv": (".tsv", TABLE, TWO),
-    "a suffix in capitals": (".CSV", TABLE, TWO),
     "another separator in a name": (".csv", 'question,answer,"a;b"\n1 + 1?,2,\n', [{**TWO[0], "a;b": ""}]),
-    "another separator in a bare name": (".csv", "question;answer;a,b\n1 + 1?;2;3\n", [{**TWO[0], "a,b": "3"}]),
     "told to Excel": (".csv", "sep=;\r\nquestion;answer\r\n1 + 1?;2\r\n2, 2?;4\r\n", TWO),
     "CR": (".csv", TABLE.replace("\n", "\r"), TWO),
-    "CRLF": (".csv", TABLE.replace("\n", "\r\n"), TWO),
-    "no last line end": (".csv", TABLE[:-1], TWO),
     "blank lines": (".csv", "\n" + TABLE.replace("\n", "\n  \n"), TWO),
     "blanks around names and before quotes": (".csv", ' question , answer\n1 + 1?, 2\n "2, 2?", "4"\n', TWO),
-    "every field quoted": (".csv", '"question","answer"\n"1 + 1?","2"\n"2, 2?","4"\n', TWO),
     "lines in a field": (".csv", 'question,answer\n"a,\n""b""\n\n,5",2\n', [{Q: 'a,\n"b"\n\n,5', A: "2"}]),
-    "lines in a field of a TSV": (".tsv", 'question\tanswer\n"a\nb"\t2\n', [{Q: "a\nb", A: "2"}]),
     "quotation marks inside": (".csv", 'question,answer\nSay "a",2\n', [{Q: 'Say "a"', A: "2"}]),
     "one column": (".csv", 'question\n"a, b"\nc; d\n', [{Q: "a, b"}, {Q: "c; d"}]),
     "an index without a name": (".csv", ",question,answer\n0,1 + 1?,2\n", TWO[:1]),
@@ -67,17 +58,10 @@ READ = {
     "UTF-16, as Excel's Unicode text": (".csv", "question\tanswer\nOù est l’été?\t5\n".encode("utf-16"), PARIS),
     "line separators of Unicode": (".csv", "question,answer\na\u2028b\x85c,2\n", [{Q: "a\u2028b\x85c", A: "2"}]),
     "JSON": (".json", json.dumps(TWO, indent=1), TWO),
-    "JSON in UTF-16": (".json", json.dumps(PARIS, ensure_ascii=False).encode("utf-16"), PARIS),
-    "JSON with a mark": (".json", b"\xef\xbb\xbf" + json.dumps(TWO).encode(), TWO),
-    "JSON lines": (".jsonl", "\r\n".join(map(json.dumps, TWO)), TWO),
     "JSON lines put together, each with a mark": (".jsonl", "\n".join("\ufeff" + json.dumps(row) for row in TWO), TWO),
     "JSON lines in .json": (".json", "\n".join(map(json.dumps, TWO)), TWO),
-    "blanks around keys": (".jsonl", '{" question": "1 + 1?", "answer ": "2"}', TWO[:1]),
-    "one row with a list of texts": (".json", json.dumps({**TWO[0], "tags": ["a"]}), [{**TWO[0], "tags": ["a"]}]),
     "one row with a list of objects": (".json", json.dumps({**TWO[0], "c": [{"a": 1}]}), [{**TWO[0], "c": [{"a": 1}]}]),
     "rows below a key": (".json", json.dumps({"version": 2, "tags": ["a"], "meta": {"n": 2}, "data": TWO}), TWO),
-    "rows below a key alone": (".json", json.dumps({"mine": TWO}), TWO),
-    "a number with its text": (".json", '[{"question": "a", "answer": 0.10}]', [{Q: "a", A: 0.1}]),
 }  # name: suffix, content, rows
 
 
@@ -95,10 +79,7 @@ REFUSED = {
         "question,answer\n1 + 1?,2,x\n2?,4\n3?,6,y\n",
         "3 fields in line 2 and 3 fields in line 4",
     ),
-    "a field more in every line": (".csv", "question,answer\n1?,2,x\n2?,4,y\n", "3 fields in line 2"),
     "a field less": (".csv", "question,answer\n1 + 1?,2\n2?\n", "1 field in line 3"),
-    "many of them": (".csv", "question,answer\n" + "1\n" * 9, "in line 6 and 4 more"),
-    "a comma that is not quoted": (".csv", "question,answer\nFind x, y,2\n", "3 fields in line 2"),
     "a ragged line after one of several lines": (".csv", 'question,answer\n"a\nb",2\n3\n', "1 field in line 4"),
     "a quotation mark that swallows rows": (
         ".csv",
@@ -110,14 +91,7 @@ REFUSED = {
         'question,answer\na?,1\n"Two?,2\nThree?,3\n',
         "lines 3 to 4: a quotation mark",
     ),
-    "one that swallows up to a quoted field": (
-        ".csv",
-        'question,answer\n"Two?,2\n"Three, four?",3\n',
-        "lines 2 to 3: a quot",
-    ),
     "one that closes inside the field": (".csv", 'question,answer\n"Two" plus?,2\n', "line 2: a quotation mark opens"),
-    "in an answer": (".csv", 'question,answer\nTwo?,"2\nThree?,3\n', "lines 2 to 3: a quotation mark"),
-    "in a TSV": (".tsv", 'question\tanswer\n"Two?\t2\nThree?\t3\nIs "3" it?\t3\n', "lines 2 to 4: a quotation mark"),
     "in a TSV, to the end of a field": (
         ".tsv",
         'question\tanswer\n"Two?\t2\nThree"\t3\n',
@@ -128,30 +102,17 @@ REFUSED = {
         'question,answer\n"Two?,2\nA pipe of 3",3\nA 4" pipe?,4\n',
         "line 4 has a .* those of lines 2 to 3",
     ),
-    "backslashes before quotation marks": (".csv", 'question,answer\n"a \\"b\\" c",2\n', "line 2: a quotation mark"),
     "two names": (".csv", "question,answer, answer\n1?,2,3\n", "two columns are called 'answer'"),
     "names again": (".csv", TABLE + TABLE, "line 4: the names of the columns again"),
     "two separators": (".csv", "a;question,answer\n1;2,3\n", "separated by commas or by semicolons"),
     "nothing": (".csv", "", "the file is empty"),
-    "blanks": (".tsv", " \n\n", "the file is empty"),
     "Latin-1": (".csv", "question,answer\nà,2\n".encode("latin-1"), r"line 2: not text in UTF-8[\s\S]*encoding=cp1252"),
-    "Latin-1 in JSON": (".json", '{"question": "à"}'.encode("latin-1"), r"line 1: not text in UTF-8[\s\S]*iconv"),
     "UTF-16 without its mark": (".csv", TABLE.encode("utf-16-le"), r"NUL bytes[\s\S]*utf-16-le"),
     "half of a character of UTF-16": (".csv", TABLE.encode("utf-16")[:-1], r"not text in utf-16[\s\S]*cut off"),
-    "Parquet in .csv": (".csv", b"PAR1\x15\x00" + zlib.compress(TABLE.encode()), "NUL bytes"),
     "a list in JSON lines": (".jsonl", json.dumps(TWO[0]) + "\n[1]\n", "line 2: not keys and values"),
-    "a number in JSON lines": (".jsonl", json.dumps(TWO[0]) + "\nNaN\n", "line 2: not keys and values"),
-    "a number of JSON": (".json", "5", "not keys and values"),
     "a text among rows": (".json", json.dumps([*TWO, "a"]), "row 3: not keys and values"),
-    "objects over several lines": (
-        ".json",
-        "\n".join(json.dumps(row, indent=1) for row in TWO),
-        "not JSON from line 5",
-    ),
     "a fault far down": (".json", json.dumps(TWO, indent=1).replace('"4"', "4'"), "not JSON from line 8"),
-    "a cut last line": (".jsonl", "\n".join(map(json.dumps, TWO))[:-5], "line 2: not JSON"),
     "cut JSON": (".json", json.dumps(TWO)[:-5], "not JSON"),
-    "keys alike": (".jsonl", '{"answer": 1, " answer": 2}', "two columns are called 'answer'"),
     "a key twice": (".json", '[{"answer": 1, "answer": 2}]', "the key 'answer' is there twice"),
     "a number of many digits": (".json", f'[{{"answer": {"1" * 5000}}}]', "5,000 digits: put it in quotes"),
     "several lists of rows": (
@@ -159,10 +120,8 @@ REFUSED = {
         json.dumps({"train": TWO, "test": TWO}),
         r"several lists of rows \(train, test\)",
     ),
-    "a table in .json": (".json", TABLE, "not JSON from column 1"),
     "a cut Parquet": (".parquet", b"PAR1abcd", "not read as .parquet"),
     "a spreadsheet": (".xlsx", b"PK", r"a spreadsheet[\s\S]*as CSV"),
-    "another spreadsheet": (".ods", b"PK", r"a spreadsheet[\s\S]*as CSV"),
     "a packed file": (".csv.gz", zlib.compress(TABLE.encode()), r"a packed file[\s\S]*unpack"),
     "an unknown kind": (".txt", TABLE, r"not a kind of file[\s\S]*\.jsonl"),
 }  # name: suffix, content, message
@@ -182,13 +141,9 @@ def test_files_that_are_refused(name: str, tmp_path: Path) -> None:
     ("encoding", "written", "message"),
     [
         ("cp1252", "cp1252", ""),
-        ("utf-16-le", "utf-16-le", ""),
         ("cp1252", "utf-16", ""),  # its mark counts
         ("latin-1", "cp1252", "line 2: not text in latin-1"),
-        ("cp1252", "utf-8", "its text is in UTF-8"),
-        ("ascii", "cp1252", "line 2: not text in ascii"),
         ("cp125", "cp1252", "encoding=cp125 is no encoding"),
-        ("hex", "cp1252", "encoding=hex is no encoding"),
     ],
 )
 def test_another_encoding_is_named(encoding: str, written: str, message: str, tmp_path: Path) -> None:
@@ -202,47 +157,21 @@ def test_another_encoding_is_named(encoding: str, written: str, message: str, tm
         assert [one.prompt for one in read_data(config.data.problems, config.data.fields).problems] == [PARIS[0][Q]]
 
 
-@pytest.mark.parametrize("name", ["own.jsonl", "own.parquet", "reasoning_gym:chain_sum", "openai/gsm8k"])
-def test_only_tables_have_another_encoding(name: str, tmp_path: Path) -> None:
-    (tmp_path / "own.jsonl").write_text(json.dumps({"id": 1, "problem": "a", "answer": "2"}))
-    (tmp_path / "own.parquet").write_bytes(b"")
-    with pytest.raises(UserError, match=r"data\.fields\.encoding.* is for CSV and TSV"):
-        read_data(str(tmp_path / name) if name.startswith("own") else name, {"encoding": "latin-1"})
-
-
-def test_a_packed_file_is_no_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("data/own.csv.gz", "data/own.xlsx"):
-        with pytest.raises(UserError, match="no such file"):
-            read_data(name)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/own.txt").write_text(TABLE)
-    with pytest.raises(UserError, match="not a kind of file that is read"):
-        read_data("data/own.txt")
-
-
 COLUMNS = {
     "float32": (pa.array([0.1, 12.0, 1e20, None], pa.float32()), [0.1, 12.0, 1e20, None]),
     "float16": (pa.array(numpy.array([0.1, 0.5], "float16")), [0.1, 0.5]),
-    "float64": (pa.array([0.1, 1 / 3]), [0.1, 1 / 3]),
     "exact decimals": (pa.array([Decimal("1.50"), Decimal("5.00"), Decimal("0.00")]), ["1.5", "5", "0"]),
     "long decimals": (pa.array([Decimal("12345678901234567890123456789.1250")]), ["12345678901234567890123456789.125"]),
     "whole numbers": (pa.array([2**53 + 1, -(2**63)]), [2**53 + 1, -(2**63)]),
     "unsigned": (pa.array([2**64 - 1], pa.uint64()), [2**64 - 1]),
     "no values": (pa.nulls(2), [None, None]),
-    "truth": (pa.array([True, None]), [True, None]),
-    "a dictionary": (pa.array(["a", "b", "a", None]).dictionary_encode(), ["a", "b", "a", None]),
     "a dictionary of float32": (pa.array([0.1, 0.1], pa.float32()).dictionary_encode(), [0.1, 0.1]),
-    "a list of float32": (pa.array([[0.1], None], pa.list_(pa.float32())), [[0.1], None]),
-    "a large list": (pa.array([[0.1]], pa.large_list(pa.float32())), [[0.1]]),
     "a struct": (
         pa.array([{"a": [{"b": 0.1}]}], pa.struct({"a": pa.list_(pa.struct({"b": pa.float32()}))})),
         [{"a": [{"b": 0.1}]}],
     ),
     "a map": (pa.array([[("a", 0.1)]], pa.map_(pa.string(), pa.float32())), [{"a": 0.1}]),
     "bytes that are text": (pa.array(["é".encode(), b"\xff"], pa.binary()), ["é", b"\xff"]),
-    "large text": (pa.array(["a"], pa.large_string()), ["a"]),
-    "lines of text": (pa.array(["a\r\nb,\t;\0"]), ["a\r\nb,\t;\0"]),
 }
 
 
@@ -254,17 +183,11 @@ def test_columns_of_parquet(name: str, tmp_path: Path) -> None:
 
 
 def test_parquet_that_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "answer=3" / "own.parquet"
-    path.parent.mkdir()
-    parquet.write_table(pa.table({Q: ["a"]}), path)
-    assert rows_of(path) == [{Q: "a"}]  # and no column from the name of the folder
+    path = tmp_path / "own.parquet"
     parquet.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["answer", "answer"]), path)
     with pytest.raises(UserError, match="two columns are called 'answer'"):
         rows_of(path)
     parquet.write_table(pa.table({"t": pa.array([2**62], pa.timestamp("ms"))}), path)
-    with pytest.raises(UserError, match=r"not read as \.parquet"):
-        rows_of(path)
-    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"not read as \.parquet"):
         rows_of(path)
 
@@ -298,10 +221,6 @@ def test_the_fingerprint_is_that_of_the_rows_however_they_are_written(tmp_path: 
     assert len(prints) == 1
     parquet.write_table(pa.table({Q: ["1?", "2?"], A: [float(numpy.float32(0.1)), 4.0]}), tmp_path / "z.parquet")
     assert training_fingerprint(str(tmp_path / "z.parquet")) not in prints
-    (tmp_path / "e.csv").write_bytes("question,answer\nà 1?,0.1\n".encode("cp1252"))
-    (tmp_path / "f.csv").write_bytes("question,answer\nà 1?,0.1\n".encode())
-    config = compose([f"data={tmp_path}/e.csv", "data.fields.encoding=cp1252"])
-    assert identity(config)["problems"] == identity(compose([f"data={tmp_path}/f.csv"]))["problems"]
 
 
 CELLS = st.lists(st.lists(st.text("ab ,;\"\n\r'\\\u2028é", max_size=6), min_size=2, max_size=2), max_size=4)
@@ -410,10 +329,8 @@ def _parquet_rows(data: bytes) -> list[Any]:
 
 
 SAYS: dict[str, Callable[[bytes], list[Any]]] = {
-    ".csv": _tables,
-    ".tsv": _tables,
-    ".json": _json_rows,
-    ".jsonl": _json_rows,
+    **dict.fromkeys((".csv", ".tsv"), _tables),
+    **dict.fromkeys((".json", ".jsonl"), _json_rows),
     ".parquet": _parquet_rows,
 }
 

@@ -184,6 +184,26 @@ def test_hours_and_dollars_of_every_table_stand_on_the_page_as_they_are_planned(
     assert (head in text) is not any(id in Records.found().by_run for id in ids)
 
 
+def test_the_cost_of_a_run_and_of_a_panel_on_the_page_of_results_is_what_is_planned(tmp_path: Path) -> None:
+    places = (
+        ("Qwen2.5-0.5B on one RTX 4090", "single_gpu", "rtx4090", 1),
+        ("Qwen2.5-0.5B on one H100", "single_gpu", "h100", 1),
+        ("Qwen2.5-7B on 8 H100", "paper", "h100", 8),
+    )
+    rows = []
+    for place, scale, card, gpus in places:
+        units = unique(unit for _, units in plan_all(["panel-e"], scale, store=tmp_path) for unit in units)
+        (one,), (all_,) = (hours_on(part, card, gpus) for part in ([units[-1]], units))
+        run = f"{one.clock(1):.1f} h, ${one.dollars:.2f}"
+        rows.append(f"| {place} | {run} | {all_.clock(1):.0f} h, ${all_.dollars:.0f} |\n")
+    assert "".join(rows) in (PAGE.parent / "results.md").read_text(), "".join(rows)
+
+
+def test_the_page_shows_what_the_plan_says_of_a_model_that_does_not_fit() -> None:
+    found = fit(Run(compose(["scale=single_gpu", "model=qwen2.5-1.5b", "engine.offload=false"])), CARDS["RTX 4090"])
+    assert f"does not fit, {found.problem}. It would with {' '.join(found.changes or ())}." in PAGE.read_text()
+
+
 @pytest.mark.parametrize("study", ["lengths", "stability", "long_sparse", "updates"])
 def test_a_run_on_record_costs_what_the_closed_form_says_to_a_factor_of_four(study: str, tmp_path: Path) -> None:
     planned, facts = read_facts(plan_all([study], "laptop", store=tmp_path), records=True)

@@ -135,23 +135,18 @@ class Products(TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
-def products() -> list[str]:
-    """Those of the fused log-prob and entropy in bfloat16,
-    forward and backward, over several tiles in both directions."""
+def products(widens: bool) -> list[str]:
+    """Those of the fused log-prob and entropy in bfloat16, forward and backward, over several tiles in both directions.
+
+    widens: whether torch's `addmm` does, as from 2.10 on."""
     hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
-    with Products() as found:
+    with mock.patch.object(tile, "_ADDMM_WIDENS", widens), Products() as found:
         targets = torch.zeros(600, dtype=torch.int64, device=DEVICE)
         options = StatisticsOptions(entropy_gradient=True, budget=0)
         logprobs, entropies, _ = softmax_statistics(hidden, weight, targets, options)
         (logprobs.sum() + entropies.sum()).backward()
     return sorted(found.names)
-
-
-def products_before() -> list[str]:
-    """The same in a torch whose `addmm` does not widen."""
-    with mock.patch.object(tile, "_ADDMM_WIDENS", False):
-        return products()
 
 
 def main() -> None:
@@ -181,14 +176,13 @@ def main() -> None:
             "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
             "resumed": resumed(engine),
             "offloaded": offloaded(),
-            "products": products(),
-            "products before torch 2.10": products_before(),
+            "products": products(True),
+            "products before torch 2.10": products(False),
         }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
-    os._exit(
-        0
-    )  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+    # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+    os._exit(0)
 
 
 if __name__ == "__main__":

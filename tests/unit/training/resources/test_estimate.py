@@ -52,7 +52,6 @@ def test_a_step_of_the_7b_on_a_node_is_in_the_range_that_was_worked_out_by_hand(
     ("path", "checkpointing", "part", "name"),
     [
         ("Qwen/Qwen2.5-0.5B", False, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw: "),
-        ("Qwen/Qwen2.5-0.5B", True, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw, checkpointing: "),
         ("Qwen/Qwen2.5-1.5B", True, "one_gpu", "qwen2.5-1.5b, 4096 tokens, adamw, checkpointing: "),
         ("Qwen/Qwen2.5-7B", True, "update", ""),
     ],
@@ -110,28 +109,21 @@ def test_the_step_that_verl_published_comes_out(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("shorter", "longer"),
     [
-        ("8 H100", "8 A100"),
-        ("2 x 8 H100", "8 H100"),
-        ("8 H200", "8 H100"),
-        ("8 H200 model=qwen3-14b", "8 H200 model=qwen2.5-32b"),
-        ("8 H100 train.max_new_tokens=4096", "8 H100"),
-        ("8 H100 train.epochs=1", "8 H100"),
-        ("8 H100", "8 H100 sampler.margin=2"),
-        ("8 H100", "8 H100 train.checkpoint_every=1"),
-        ("8 H100 sampler.max_rows=256", "8 H100 sampler.max_rows=32"),  # less runs side by side
-        ("8 H100 sampler.tensor_parallel=2", "8 H100 sampler.tensor_parallel=1"),
-        ("8 H100 model=qwen2.5-32b", "8 H100 model=qwen2.5-32b sampler.tensor_parallel=1"),
-        ("8 H100 engine.zero_stage=1", "8 H100 engine.zero_stage=2"),  # gradients are sent once an update
-        ("8 H100", "8 H100 engine.offload=true"),
-        ("8 H100", "8 H100 objective=grpo"),
+        ("", "sampler.margin=2"),
+        ("", "train.checkpoint_every=1"),
+        ("sampler.max_rows=256", "sampler.max_rows=32"),  # less runs side by side
+        ("sampler.tensor_parallel=2", "sampler.tensor_parallel=1"),
+        ("engine.zero_stage=1", "engine.zero_stage=2"),  # gradients are sent once an update
+        ("", "engine.offload=true"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_a_step_longer(shorter: str, longer: str) -> None:
-    def step(words: str) -> float:
-        machine = next(name for name in sorted(BY_NAME, key=len, reverse=True) if words.startswith(name))
-        return paper(machine, *words.removeprefix(machine).split()).time.total
+    assert paper("8 H100", *shorter.split()).time.total < paper("8 H100", *longer.split()).time.total
 
-    assert step(shorter) < step(longer)
+
+def test_a_better_machine_makes_a_step_shorter() -> None:
+    two, new, usual, old = (paper(one).time.total for one in ("2 x 8 H100", "8 H200", "8 H100", "8 A100"))
+    assert max(two, new) < usual < old
 
 
 def test_passes_are_counted() -> None:
@@ -168,12 +160,12 @@ def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
     assert beside.total - beside.checkpoints == pytest.approx(turn.total - turn.checkpoints - hidden)
 
 
-@pytest.mark.parametrize(("rows", "milliseconds"), [(64, 1.1), (256, 3.9), (512, 8.6)])
-def test_a_small_model_waits_for_the_host_of_vllm(rows: int, milliseconds: float) -> None:
+def test_a_small_model_waits_for_the_host_of_vllm() -> None:
     """vLLM was measured to take so long for a token of so many rows on the host. A GPU reads 0.5B in less."""
-    config, count, tokens = compose(["scale=paper", "model=qwen2.5-0.5b", *PLAIN]), rows, 1000
-    spent = decoding(Run(config), H200, 40 * GIB, rows, count, tokens, tokens)
-    assert 1 < 1000 * spent / tokens / milliseconds < 3
+    run, tokens = Run(compose(["scale=paper", "model=qwen2.5-0.5b", *PLAIN])), 1000
+    for rows, milliseconds in ((64, 1.1), (256, 3.9), (512, 8.6)):
+        spent = decoding(run, H200, 40 * GIB, rows, rows, tokens, tokens)
+        assert 1 < 1000 * spent / tokens / milliseconds < 3
 
 
 def test_a_checkpoint_takes_the_time_of_a_copy_where_main_memory_holds_one() -> None:
@@ -204,8 +196,6 @@ def test_a_step_is_no_shorter_than_the_updates_of_the_longest_response() -> None
     ("name", "model", "checkpointing", "words"),
     [
         ("qwen2.5-0.5b, 4096 tokens, adamw", "qwen2.5-0.5b", "false", ()),
-        ("qwen2.5-0.5b, 4096 tokens, adamw, checkpointing", "qwen2.5-0.5b", "true", ()),
-        ("qwen2.5-1.5b, 4096 tokens, adamw, checkpointing", "qwen2.5-1.5b", "true", ()),
         ("qwen2.5-1.5b, 4096 tokens, optimiser in main memory, checkpointing", "qwen2.5-1.5b", "true", OFFLOAD),
     ],
 )

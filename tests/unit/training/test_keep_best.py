@@ -18,7 +18,7 @@ from tepo.training.run import Run
 from tepo_cli.show_runs import show_runs
 from tepo_cli.train_run import run_training
 from tests.support.commands import ranks
-from tests.support.runs import SMALL, assert_same_run, few_problems, interrupted, lasting, small, weights
+from tests.support.runs import SMALL, assert_same_run, few_problems, interrupted, lasting, small, tiny, weights
 
 VALIDATED = ("train.validate_every=1", "train.validation_problems=5", "data.benchmarks=[add3,max4]")
 KEPT = (*VALIDATED, "train.keep_best=true")
@@ -30,17 +30,19 @@ def accuracies(run: RunFolder) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kept")
-    train(Run(small(folder, *KEPT, *FALLING)))
+def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was killed after its last step, before it is written down that it is finished."""
+    folder = tmp_path_factory.mktemp("undecided")
+    killed("mark", tiny(folder, *KEPT, *FALLING))
     return folder
 
 
 @pytest.fixture(scope="module")
-def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run, killed after its last step, before it is written down that it is finished."""
-    folder = tmp_path_factory.mktemp("undecided")
-    train_until("mark", small(folder, *KEPT, *FALLING))
+def store(undecided: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """And finished."""
+    folder = tmp_path_factory.mktemp("kept") / "runs"
+    shutil.copytree(undecided, folder)
+    train(Run(tiny(folder, *KEPT, *FALLING)))
     return folder
 
 
@@ -48,7 +50,7 @@ def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(store: Path, tmp_path: Path) -> RunConfig:
     """Of the finished run, in a store of its own."""
     shutil.copytree(store, tmp_path / "runs")
-    return small(tmp_path / "runs", *KEPT, *FALLING)
+    return tiny(tmp_path / "runs", *KEPT, *FALLING)
 
 
 def test_the_weights_are_those_of_the_best_step(config: RunConfig, tmp_path: Path) -> None:
@@ -62,11 +64,11 @@ def test_the_weights_are_those_of_the_best_step(config: RunConfig, tmp_path: Pat
     assert not list(run.checkpoint(best).glob("optimizer/*"))
     run.check_whole(contents=True)
 
-    plain = RunFolder(train(Run(small(tmp_path / "plain", *VALIDATED, *FALLING))))
+    plain = RunFolder(train(Run(tiny(tmp_path / "plain", *VALIDATED, *FALLING))))
     assert lasting(plain.path) == lasting(run.path)
     assert plain.checkpoints() == [4]
     assert weights(plain.path) != weights(run.path)
-    stopped = interrupted(small(tmp_path / "stopped", *VALIDATED, *FALLING), best)
+    stopped = interrupted(tiny(tmp_path / "stopped", *VALIDATED, *FALLING), best)
     there, here = (load_file(one.checkpoint(best) / "model.safetensors") for one in (stopped, run))
     assert all(torch.equal(there[name], here[name]) for name in here.keys() | there.keys())
 
@@ -85,24 +87,23 @@ def test_everything_that_reads_the_run_reads_these_weights(
         result = run.result(name)
         assert result is not None
         assert result.task["policy"]["weights"] == f"{run.path.name}/step_000001"
-    assert "those after step 1" in (run.checkpoint(1) / "README.md").read_text()
     show_runs(run.path.parent, every=True)
     assert "finished, weights of step 1 4/4" in capfd.readouterr().out
 
 
 def test_equal_accuracies_keep_the_earliest(tmp_path: Path) -> None:
-    run = RunFolder(train(Run(small(tmp_path, *KEPT, "train.learning_rate=1e-30"))))
+    run = RunFolder(train(Run(tiny(tmp_path, *KEPT, "train.learning_rate=1e-30", "train.steps=2"))))
     assert len(set(accuracies(run))) == 1
     assert run.checkpoints() == [1]
 
 
 def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(config: RunConfig, tmp_path: Path) -> None:
-    rarely = RunFolder(train(Run(small(tmp_path / "rarely", *KEPT, *FALLING, "train.checkpoint_every=100"))))
+    rarely = RunFolder(train(Run(tiny(tmp_path / "rarely", *KEPT, *FALLING, "train.checkpoint_every=100"))))
     assert_same_run(rarely.path, RunFolder.of(config).path)
 
 
-def train_until(place: str, config: RunConfig) -> RunFolder:
-    """Killed when a finished run calls this method of its folder."""
+def killed(place: str, config: RunConfig) -> RunFolder:
+    """When a finished run calls this method of its folder."""
     real = getattr(RunFolder, place)
 
     def die(self: RunFolder, *what: str, **facts: object) -> None:
@@ -117,22 +118,17 @@ def train_until(place: str, config: RunConfig) -> RunFolder:
     return RunFolder.of(config)
 
 
-@pytest.mark.parametrize("killed_at", ["mark", "keep_weights"])
-def test_killed_between_the_last_step_and_the_choice(
-    config: RunConfig, undecided: Path, tmp_path: Path, killed_at: str
-) -> None:
-    """Before it is written down, and before the other weights are removed."""
+def test_killed_before_the_other_weights_are_removed(config: RunConfig, undecided: Path, tmp_path: Path) -> None:
     shutil.copytree(undecided, tmp_path / "killed")
-    again = small(tmp_path / "killed", *KEPT, *FALLING)
+    again = tiny(tmp_path / "killed", *KEPT, *FALLING)
     run = RunFolder.of(again)
     assert run.checkpoints() == [1, 3, 4]
     assert not run.finished()
-    if killed_at == "keep_weights":
-        train_until(killed_at, again)
-        assert run.checkpoints() == [1, 3, 4]
-        assert run.finished()
-        assert final_model(run.path) == run.checkpoint(1)
-        run.check_whole()
+    killed("keep_weights", again)
+    assert run.checkpoints() == [1, 3, 4]
+    assert run.finished()
+    assert final_model(run.path) == run.checkpoint(1)
+    run.check_whole()
     before = run.metrics_file.read_bytes()
     train(Run(again))
     assert run.metrics_file.read_bytes() == before, "it was trained again"
@@ -141,7 +137,7 @@ def test_killed_between_the_last_step_and_the_choice(
 
 
 def test_a_run_whose_best_weights_are_damaged_does_not_go_on_to_others(tmp_path: Path) -> None:
-    again = small(tmp_path, *KEPT, *FALLING)
+    again = tiny(tmp_path, *KEPT, *FALLING)
     run = interrupted(again, 3)
     assert run.checkpoints() == [1, 2, 3]
     file = run.checkpoint(1) / "model.safetensors"
@@ -160,31 +156,19 @@ def test_it_is_part_of_the_id_with_what_it_chooses_by() -> None:
     def of(*words: str) -> str:
         return run_id(compose([*VALIDATED, *words]))
 
-    kept, sparse = "train.keep_best=true", "data.benchmarks=[add3]"
-    others = ("train.validate_every=2", "train.validation_problems=6", sparse)
-    assert {of(), of("train.keep_best=false"), *map(of, others)} == {run_id(compose())}
-    assert len({of(), of(kept), *(of(kept, other) for other in others)}) == 5
-
-
-def test_without_validation_there_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="validation chooses the best weights, and it is off") as caught:
-        train(Run(small(tmp_path, "train.keep_best=true")))
-    assert caught.value.exit_code == 2
-    assert not list(tmp_path.iterdir())
+    kept, other = "train.keep_best=true", "train.validation_problems=6"
+    assert of() == of("train.keep_best=false") == of(other) == run_id(compose())
+    assert len({of(), of(kept), of(kept, other), of(kept, "data.benchmarks=[add3]")}) == 4
 
 
 @pytest.mark.slow
 def test_a_run_that_ends_early_has_its_best_weights(tmp_path: Path) -> None:
-    words = (*SMALL, *KEPT, "train.steps=6", "train.learning_rate=2e-3")
-    run = RunFolder(train(Run(small(tmp_path / "all", *words))))
+    run = RunFolder(train(Run(tiny(tmp_path / "all", *KEPT, "train.steps=6", "train.learning_rate=2e-3"))))
     ending = run.ending()
     assert ending is not None
     assert (ending.kind, run.manifest()["steps"]) == ("collapse", ending.step - 1)
     assert run.checkpoints() == [1]
     run.check_whole(contents=True)
-    never = RunFolder(train(Run(small(tmp_path / "never", *words, "train.validate_every=9"))))  # no step was validated
-    assert "best" not in never.manifest()
-    assert never.checkpoints() == [ending.step - 1]
 
 
 @pytest.mark.deepspeed

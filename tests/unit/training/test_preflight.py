@@ -1,6 +1,7 @@
 import importlib.metadata
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -9,21 +10,20 @@ from tepo.common import gpu_driver
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import install_line
 from tepo.config.compose import compose
-from tepo.jobs.job import RunJob
-from tepo.policy.model.load_policy import load_tokenizer
+from tepo.config.run_config import TrackerName
 from tepo.policy.model.shapes import KNOWN
 from tepo.sampling.backends import SamplerOptions, sampler_backend
 from tepo.training import setup
 from tepo.training.engine.backends import engine_backend
 from tepo.training.loop import train
+from tepo.training.metrics.trackers import check_trackers
 from tepo.training.preflight import check_backends, check_disk, check_fit
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus
-from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.run import Run
 from tepo.training.setup import pick_device
-from tests.support.runs import small
+from tests.support.runs import small, write
 
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
 
@@ -55,6 +55,7 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
         ("sampler=vllm_server", "no vLLM server is named"),
         ("sampler=vllm_server sampler.servers=[http://127.0.0.1:9]", "does not answer"),
         ("engine=deepspeed engine.optimizer=adamw_8bit", "adamw alone"),
+        ("engine.optimizer=adamw_8bit engine.offload=true", "8-bit moments are updated on the GPU"),
         ("engine.kernels=[flash4]", "flash-attn-4 does not work in float32"),
         ("engine.kernels=[flash4] model.dtype=bfloat16", "GPUs of compute capability 9.0 or more"),
         ("data=gsm8k_math", "`datasets` is not installed"),
@@ -78,18 +79,6 @@ def test_what_cannot_be_is_refused_before_the_weights_are_loaded(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_measured_on_is_looked_for_by_a_run_that_measures(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    config = small(tmp_path, *NOBODY, "data.benchmarks=[add3,math500]")
-    RunJob(Run(config)).check()
-    with pytest.raises(UserError, match="`datasets` is not installed") as caught:
-        RunJob(Run(config), evaluate=True).check()
-    assert (caught.value.where, caught.value.exit_code) == ("math500", 2)
-    assert install_line("hub") in caught.value.fix
-
-
 @pytest.mark.parametrize(
     ("words", "package", "old"),
     [("engine=deepspeed", "deepspeed", "0.18.9"), ("engine.optimizer=adamw_8bit", "bitsandbytes", "0.49.2")],
@@ -109,25 +98,6 @@ def test_a_package_that_is_missing_or_too_old(
         check_backends(Run(compose([words])))
 
 
-def test_adapters_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="peft is not installed"):
-        check_backends(Run(compose(["model.lora_rank=4"])))
-
-
-def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
-    stream = PromptStream(small(tmp_path), load_tokenizer("package:laptop"))
-    longest = max(len(ids) for _, ids in stream.items)
-    for positions, advice in (
-        (longest + 1, "train.max_new_tokens=1, or a lower"),
-        (longest, "a lower"),
-        (3, "a lower"),
-    ):
-        with pytest.raises(UserError) as refused:
-            stream.check_model(positions, 100)
-        assert refused.value.fix == f"{advice} train.max_prompt_tokens"
-
-
 def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
     """14 bytes of a weight in bfloat16: itself, a float32 master, two moments. Two are kept, a third is written."""
     run, one = Run(compose(["scale=paper"])), 14 * KNOWN["Qwen/Qwen2.5-7B"].parameters
@@ -138,32 +108,19 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
     check_disk(Run(compose(["scale=paper", "model.path=nobody/nothing"])), 0)
 
 
-def start(words: list[str], gpus: Gpus, visible: int = 0) -> None:
-    """What a run asks before it loads anything."""
-    check_fit(fill(Run(compose(words)), gpus)[0], gpus, visible)
-
-
-def test_a_run_for_eight_gpus_that_was_started_on_one() -> None:
-    """7B with its optimiser on one 80 GB card, where it fits on eight; a 0.5B fits on one."""
-    card = Gpus(bytes=79.2 * GIB)
-    with pytest.raises(UserError, match="one process was started") as caught:
-        start(["scale=paper", "engine.offload=false"], card, 8)
-    assert "torchrun --nproc-per-node 8 --no-python tepo train" in caught.value.fix
-    start(["scale=single_gpu"], card, 8)
-
-
 @pytest.mark.parametrize(
     ("words", "gpus", "fix"),
     [
         ("scale=paper engine.offload=false", Gpus(2, 2, 79.1 * GIB), "engine.offload=true"),
+        ("scale=paper engine.offload=false", Gpus(bytes=79.2 * GIB), "torchrun --nproc-per-node 8"),
         ("scale=paper model=qwen2.5-32b", Gpus(1, 1, 23.5 * GIB, host=60 * GIB), "larger GPUs"),
         ("scale=single_gpu", Gpus(1, 1, 23.5 * GIB, taken=20 * GIB), "CUDA_VISIBLE"),
     ],
 )
 def test_a_run_that_does_not_fit_by_the_plan_is_refused_with_what_would_help(words: str, gpus: Gpus, fix: str) -> None:
     """On several ranks, and with the embedded sampler on one, it ended by an error of CUDA's in the first update."""
-    with pytest.raises(UserError, match="does not fit by the plan") as caught:
-        start(words.split(), gpus)
+    with pytest.raises(UserError, match=r"does not fit by the plan|one process was started") as caught:
+        check_fit(fill(Run(compose(words.split())), gpus)[0], gpus, 8)
     assert fix in caught.value.fix
 
 
@@ -177,7 +134,7 @@ def test_it_is_refused_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A build for CUDA, and a device that this process may open, of which torch says that it is not available."""
-    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13\n")
+    write(tmp_path / "version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13\n")
     monkeypatch.setattr(gpu_driver, "_DEVICES", tmp_path)
     monkeypatch.setattr(gpu_driver, "_VERSION", tmp_path / "version")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -193,9 +150,6 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert pick_device("cpu").type == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert pick_device("auto").type == "cpu"  # as meant
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert pick_device("auto").type == "cpu"  # a build for CPUs, or for AMD's
 
 
 @pytest.mark.parametrize(
@@ -212,16 +166,28 @@ def test_engines_that_the_ranks_cannot_hold(model: str, size: int, ranks: int, m
             sampler_backend(kind).check_settings(config, ranks)
 
 
-def test_engines_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = sampler_backend("vllm")
-    for model, size in (("qwen3-14b", 8), ("qwen2.5-7b", 4), ("qwen2.5-1.5b", 4)):
-        backend.check_settings(compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"]), 8)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="an engine of 4 ranks would lie on several nodes, which have 2 each"):
-        backend.check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))
-
-
 @pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])
 def test_a_store_that_cannot_be_made_is_not_called_a_full_disk(place: str) -> None:
     with pytest.raises(UserError, match=r"cannot write: (the folder|a part of the path)"):
         train(Run(small(Path(place))))
+
+
+@pytest.mark.parametrize("name", get_args(TrackerName))
+def test_a_tracker_that_is_not_installed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=f"{name} is not installed") as refused:
+        train(Run(small(tmp_path, f"tracking.to=[{name}]")))
+    assert (refused.value.exit_code, f"[{name}]" in refused.value.fix) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.wandb
+@pytest.mark.parametrize("name", ["wandb", ".wandb"])
+def test_wandbs_settings_in_the_folder_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where wandb sends is for the caller to say, and not for a file that lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / name / "settings", "[default]\nbase_url = http://127.0.0.1:9\nentity = somebody\n")
+    with pytest.raises(UserError, match="where metrics and your key are sent") as refused:
+        check_trackers(small(tmp_path / "runs", "tracking.to=[wandb]"))
+    assert refused.value.where == str(file)
+    check_trackers(small(tmp_path / "runs", "tracking.to=[wandb]", "tracking.offline=true"))

@@ -194,54 +194,29 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
         assert not {tuple(first), tuple(second)} & {tuple(other) for other in others}
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(
-    keep: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two updates on one mini-batch: log-probs of all tokens before the first, diagnostics of the second alone."""
-    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), StepMetrics(keep_tokens=keep)
+    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), StepMetrics(keep_tokens=True)
     updater, seen = updater_of("grpo_dapo", engine, 40), []
     check = updater.alarm.check
 
     def checked(sampler: torch.Tensor, trainer: torch.Tensor, *rest: Any, **more: Any) -> dict[str, float]:
-        seen.append((sampler, trainer))
+        seen.append((sampler, trainer, len(engine.kept)))
         return check(sampler, trainer, *rest, **more)
 
     monkeypatch.setattr(updater.alarm, "check", checked)
     metrics = update(updater, rollout, 1, recorder)
-    ((sampler, trainer),) = seen
+    ((sampler, trainer, updates),) = seen
+    assert updates == 0
     assert sorted(sampler.tolist()) == sorted(rollout.sampler_logprobs.tolist())
     assert not trainer.requires_grad
     first = first_mini_batch(updater, rollout)
     assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(first.micro_batches))
     kept = [sequence for sequences, _ in recorder.tokens for sequence in sequences]
-    assert sorted(kept) == (list(range(rollout.sequence_count)) if keep else [])
+    assert sorted(kept) == list(range(rollout.sequence_count))
     assert metrics["actor/lr"] == pytest.approx(0.05)
-    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
-        float((trainer.exp() - sampler.exp()).abs().mean()), rel=1e-4
-    )
-
-
-def test_sampler_and_trainer_are_compared_before_the_first_step() -> None:
-    """With one update a rollout too; beyond the bound the run stops with the weights that sampled."""
-    engine = KeepingEngine(make_policy(torch.float32))
-    updater = updater_of("grpo_dapo", engine)
-    updater.config = replace(updater.config, train=replace(updater.config.train, epochs=1))
-    assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, StepMetrics())
-    assert len(engine.kept) == 1
-    updater.alarm = GapAlarm(1e-6, temperature=1.0, dtypes=("float32", "float32"))
-    with pytest.raises(RunFailed, match="step 2"):
-        update(updater, rollout_of(), 2, StepMetrics())
-    assert len(engine.kept) == 1
-
-
-def test_one_token_in_the_loss_is_enough_for_a_step() -> None:
-    updater = updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32)))
-    for tokens in (0.0, 1.0, 7.0):
-        count = torch.tensor(tokens, dtype=torch.float64)
-        assert updater.check_finite([torch.tensor(0.5), torch.tensor(-0.5)], count, 1) == (tokens > 0)
-        with pytest.raises(RunFailed, match="step 3: the loss is"):
-            updater.check_finite([torch.tensor(0.5), torch.tensor(torch.inf)], count, 3)
+    apart = float((trainer.exp() - sampler.exp()).abs().mean())
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(apart, rel=1e-4)
 
 
 def test_a_loss_that_is_not_finite_on_another_rank_stops_this_one() -> None:
@@ -268,16 +243,16 @@ def work(seconds: float) -> None:
 def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
     """CPU time of sampling and updates is apart from that of the rest of the step."""
     recorder = StepMetrics()
-    for name, seconds in (("gen", 0.02), ("gen", 0.02), ("old_log_prob", 0.01), ("update_actor", 0.01), ("sync", 0.03)):
+    for name, seconds in (("gen", 0.02), ("gen", 0.02), ("update_actor", 0.02), ("sync", 0.03)):
         with recorder.time(name):
             work(seconds)
     with pytest.raises(RunFailed), recorder.time("adv"):
         raise RunFailed("stopped inside a block")
-    sections, found = dict(recorder.seconds), recorder.timings()
-    assert set(sections) == {"gen", "old_log_prob", "update_actor", "sync", "adv"}
-    assert sections["gen"] >= 0.04
-    assert sections.items() <= {name.removeprefix("timing_s/"): value for name, value in found.items()}.items()
-    assert sum(sections.values()) <= found["timing_s/step"]
+    found = recorder.timings()
+    assert {name for name in found if name.startswith("timing_s/")} == {
+        f"timing_s/{name}" for name in ("gen", "update_actor", "sync", "adv", "step")
+    }
+    assert 0.09 <= sum(recorder.seconds.values()) <= found["timing_s/step"]
     assert 0.06 <= found["perf/cpu_core_s"] <= found["perf/cpu_s"] - 0.03
     update(updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32))), rollout_of(), 1, recorder)
     for norm in (1.0, 4.0):

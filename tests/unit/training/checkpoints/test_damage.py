@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import read_progress, write_progress
-from tepo.store.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.support.runs import assert_same_run, interrupted, small
+from tests.support.runs import assert_same_run, interrupted, tiny
 
 STEPS = "train.steps=4"
 LAST = "checkpoints/step_000003"
@@ -20,19 +21,19 @@ LAST = "checkpoints/step_000003"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stores with one run: `half`, stopped after step 3 with checkpoints of steps 2 and 3, and `whole`, its end."""
     folder = tmp_path_factory.mktemp("runs")
-    interrupted(small(folder / "half", STEPS), 3)
+    interrupted(tiny(folder / "half", STEPS), 3)
     shutil.copytree(folder / "half", folder / "whole")
-    train(Run(small(folder / "whole", STEPS)))
+    train(Run(tiny(folder / "whole", STEPS)))
     return folder
 
 
 def copied(runs: Path, name: str, store: Path) -> RunFolder:
     shutil.copytree(runs / name, store)
-    return RunFolder.of(small(store, STEPS))
+    return RunFolder.of(tiny(store, STEPS))
 
 
 def resumes(store: Path, runs: Path) -> None:
-    ours, whole = train(Run(small(store, STEPS))), RunFolder.of(small(runs / "whole", STEPS)).path
+    ours, whole = train(Run(tiny(store, STEPS))), RunFolder.of(tiny(runs / "whole", STEPS)).path
     assert_same_run(ours, whole)
     assert RunFolder(ours).finished()
 
@@ -107,7 +108,6 @@ def falsely_finished(run: Path) -> None:
 # What no checkpoint mends: what is said, and the file or folder that is named.
 REFUSED: list[tuple[str, Damage, str, str]] = [
     (METRICS, Path.unlink, "0 of 3 steps", METRICS),
-    (METRICS, lines(lambda rows: rows[:1]), "1 of 3 steps, and lack step 2", METRICS),
     (METRICS, lines(lambda rows: [rows[0], *rows]), "4 lines for 3 steps", METRICS),
     (".", lambda run: [flip(path) for path in run.glob("checkpoints/*/model.safetensors")], "not as it was", LAST),
     (".", lambda run: [next(path.iterdir()).unlink() for path in run.glob("checkpoints/*/optimizer")], "half-", LAST),
@@ -127,7 +127,7 @@ def test_a_run_that_no_checkpoint_mends_is_refused_and_left_alone(
     files = [*run.path.glob("checkpoints/**/*.*"), run.metrics_file]
     before = {path: path.read_bytes() for path in files if path.is_file()}
     with pytest.raises(UserError) as caught:
-        train(Run(small(tmp_path / "store", STEPS)))
+        train(Run(tiny(tmp_path / "store", STEPS)))
     assert reason in caught.value.what + caught.value.where
     assert caught.value.where.endswith(place)
     assert caught.value.exit_code == 2
@@ -135,22 +135,38 @@ def test_a_run_that_no_checkpoint_mends_is_refused_and_left_alone(
     assert {path: path.read_bytes() for path in files if path.is_file()} == before
 
 
-@pytest.mark.parametrize("lost", [(MANIFEST, CONFIG), (CONFIG,), (MANIFEST,)])
+@pytest.mark.parametrize("lost", [(CONFIG,), (MANIFEST,)])
 def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     """A folder called after a run that it does not hold, which lacks what says so."""
     run = copied(runs, "whole", tmp_path / "store")
-    other = RunFolder.of(small(tmp_path / "store", STEPS, "seed=9"))
+    other = RunFolder.of(tiny(tmp_path / "store", STEPS, "seed=9"))
     run.path.rename(other.path)
     for file in lost:
         (other.path / file).unlink()
     with pytest.raises(UserError, match=r"no manifest says|does not fit the name|no configuration"):
-        train(Run(small(tmp_path / "store", STEPS, "seed=9")))
+        train(Run(tiny(tmp_path / "store", STEPS, "seed=9")))
     assert not other.finished() or MANIFEST not in lost
 
 
 def test_a_finished_run_that_is_damaged_is_refused(runs: Path, tmp_path: Path) -> None:
     run = copied(runs, "whole", tmp_path / "store")
-    assert train(Run(small(tmp_path / "store", STEPS))) == run.path
+    assert train(Run(tiny(tmp_path / "store", STEPS))) == run.path
     hold("cut")(run.path / "checkpoints/step_000004/model.safetensors")
     with pytest.raises(UserError, match="has 3 bytes of"):
-        train(Run(small(tmp_path / "store", STEPS)))
+        train(Run(tiny(tmp_path / "store", STEPS)))
+
+
+def test_a_folder_is_a_model_a_run_or_neither(runs: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(resolve("package:laptop"), model)
+    assert final_model(model) == model
+    run = copied(runs, "half", tmp_path / "runs")
+    last = run.checkpoint(run.checkpoints()[-1])
+    assert final_model(run.path) == final_model(last) == last
+    (last / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(UserError, match="the checkpoint is damaged"):
+        final_model(last)
+    (model / "model.safetensors").unlink()
+    for folder in (model, tmp_path):
+        with pytest.raises(UserError, match="no model and no checkpoint there"):
+            final_model(folder)

@@ -13,7 +13,6 @@ import torch
 from tepo.common.errors import RunFailed, UserError
 from tepo.training.distributed import liveness, process_group
 from tepo.training.distributed.liveness import ACTIVITY, SILENT, Heartbeat, LostRank, Sign
-from tepo.training.metrics.step_metrics import StepMetrics
 from tests.support.commands import python
 
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen")
@@ -134,14 +133,6 @@ def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path
     assert done.stderr.startswith("error: rank 0 of 2: rank 1 (process ")
     assert "is missing since" in done.stderr
     assert (tmp_path / "said").read_text() in done.stderr
-
-
-def test_the_process_has_one_activity(clock: Clock) -> None:
-    recorder = StepMetrics()
-    with recorder.time("gen"):
-        clock.sleep(5)
-        assert ACTIVITY.section == "gen"
-    assert (ACTIVITY.section, ACTIVITY.spent["gen"]) == ("step", 5)
 
 
 _ALONE = """

@@ -9,7 +9,6 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import EngineConfig
 from tepo.training.engine import optimizer_state, update_rms
-from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.torch_engine import TorchEngine
 from tests.support.models import engine_model
 from tests.support.runs import write_files
@@ -207,8 +206,3 @@ def test_the_state_of_another_optimiser_is_refused(writer: str, reader: str, tmp
     write_state(engine, tmp_path)
     with pytest.raises(UserError, match="of another optimiser"):
         engine_of(reader).load(tmp_path)
-
-
-def test_8bit_moments_are_refused_where_they_are_not_updated() -> None:
-    with pytest.raises(UserError, match="8-bit moments are updated on the GPU"):
-        engine_backend("torch").check_settings(compose([EIGHT_BIT, OFFLOAD]), 1)

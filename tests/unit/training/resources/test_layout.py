@@ -1,5 +1,4 @@
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -10,8 +9,8 @@ from tepo.planning.fit import fit
 from tepo.planning.gpus import machines
 from tepo.store.run_folder import RunFolder
 from tepo.training import setup
-from tepo.training.resources.gpu_cards import A100, GIB, H100
-from tepo.training.resources.layout import fill, is_open, lacking, with_all, with_share
+from tepo.training.resources.gpu_cards import GIB, H100
+from tepo.training.resources.layout import fill, is_open, with_all, with_share
 from tepo.training.resources.memory import Gpus, memory, sequence_bytes
 from tepo.training.run import Run
 
@@ -56,49 +55,6 @@ def test_no_layout_that_fits_is_faster_than_the_one_that_is_chosen(name: str, mo
         assert other.problem or best.time.total <= 1.06 * other.time.total, (size, tokens, stage)
 
 
-def test_a_large_model_is_cut_over_gpus_where_that_is_faster() -> None:
-    """32B on 8 H100: of 1,231 s a step with an engine on each GPU less than half are left."""
-    config = compose(["scale=paper", "model=qwen2.5-32b"])
-    chosen, alone = (fit(Run(one), BY_NAME["8 H100"]) for one in (config, Run(config).having(CHOSEN[0], 1).config))
-    assert chosen.run.config.sampler.tensor_parallel in (4, 8)
-    assert chosen.time.total < 0.5 * alone.time.total
-
-
-def test_the_optimiser_lies_in_main_memory_only_where_nothing_fits_without() -> None:
-    """32B: on eight H100 it must, sixteen hold it. With 1 TiB of main memory too, of which ZeRO 3 takes 18 bytes a
-    weight and no copy of the model a rank; not with half of that."""
-    config = compose(["scale=paper", "model=qwen2.5-32b"])
-    eight, sixteen = BY_NAME["8 H100"], BY_NAME["2 x 8 H100"]
-    for machine, offload in ((eight, True), (sixteen, False)):
-        found = fit(Run(config), machine)
-        assert (found.problem, found.run.config.engine.offload) == ("", offload)
-    small = fit(Run(config), replace(eight, host=1024 * GIB))
-    assert (small.problem, small.run.config.engine.zero_stage) == ("", 3)
-    assert small.memory.host == pytest.approx(18 * small.run.shape.parameters)
-    assert fit(Run(config), replace(eight, host=512 * GIB)).problem
-
-
-def test_heads_that_cannot_be_cut_are_not_cut() -> None:
-    """28 heads over 8 GPUs."""
-    assert "8: " not in fit(Run(compose(["scale=paper"])), BY_NAME["8 H100"]).why["sampler.tensor_parallel"]
-    pairs = Gpus(4, 2, H100.bytes, card=H100)  # nodes of two: an engine lies on one
-    assert choose(compose(["scale=paper"]), pairs)[0].sampler.tensor_parallel in (1, 2)
-
-
-def test_what_is_given_is_kept_and_the_rest_is_chosen() -> None:
-    config = compose(["scale=paper", "sampler.tensor_parallel=2", "engine.zero_stage=3"])
-    found, why = choose(config, EIGHT)
-    assert (found.sampler.tensor_parallel, found.engine.zero_stage) == (2, 3)
-    assert not {CHOSEN[0], CHOSEN[2]} & why.keys()
-
-
-def test_where_nothing_fits_the_nearest_is_planned() -> None:
-    small = Gpus(8, 8, 8 * GIB, card=A100)
-    found, _ = fill(Run(compose(["scale=paper"])), small)
-    assert found.config.engine.zero_stage == 3
-    assert max(lacks for lacks, _ in lacking(found, small, memory(found, small))) > 0
-
-
 def test_the_samplers_share_is_what_the_trainer_leaves() -> None:
     """All phases fit, and nearly all of the GPU is used while responses are drawn; the cache holds sequences."""
     words, gpus = ["scale=paper", *CLOSED, "engine.zero_stage=3"], Gpus(8, 8, 79 * GIB)
@@ -126,16 +82,6 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
             with_share(Run(compose(["scale=paper", *CLOSED])), gpus)
 
 
-def test_layers_are_computed_twice_only_where_the_memory_needs_it() -> None:
-    """A tenth of the memory is left, because what is kept of activations is counted and not measured."""
-    config = compose(["scale=single_gpu", *PLAIN, "engine.offload=false", "sampler.max_rows=256"])
-    kept = Run(config).having("model.gradient_checkpointing", False)
-    for gib in (24, *range(32, 56, 4), 79):
-        twice = choose(config, gpus := Gpus(bytes=gib * GIB))[0].model.gradient_checkpointing
-        assert twice is (memory(kept, gpus).updating > 0.9 * gib * GIB)
-        assert twice is {24: True, 79: False}.get(gib, twice)
-
-
 @pytest.mark.parametrize(("model", "stage"), [("qwen2.5-7b", 2), ("qwen2.5-32b", 3)])
 def test_rows_are_those_that_the_cache_has_room_for(model: str, stage: int) -> None:
     """An eighth of the longest sequence each, and a step more would not fit; at most what vLLM has graphs for."""
@@ -158,37 +104,16 @@ def test_a_finished_run_is_measured_with_rows_that_fit_beside_no_trainer() -> No
     assert with_all(Run(config), Gpus()).config.sampler.max_rows == 256
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight H100 as a rank sees them, one of them with another process on it."""
+@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen2.5-32b"])
+def test_what_is_planned_is_what_is_trained(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rank goes by the cards, whatever else runs on its own."""
     found = Gpus(8, 8, H100.bytes, taken=20e9, card=H100, host=BY_NAME["8 H100"].host)
     monkeypatch.setattr(setup, "gpus_here", lambda device: found)
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen2.5-32b"])
-def test_what_is_planned_is_what_is_trained(model: str) -> None:
-    """Every rank goes by the cards, whatever else runs on its own."""
     config = compose(["scale=paper", f"model={model}"])
     planned = fit(Run(config), BY_NAME["8 H100"])
     chosen, why = setup.laid_out(Run(config))
     assert (chosen.config, why) == (planned.run.config, planned.why)
     assert not is_open(chosen)
-
-
-def test_a_configuration_that_leaves_nothing_open_asks_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "gpus_here", lambda device: pytest.fail("asked"))
-    run = Run(compose())
-    assert setup.laid_out(run) == (run, {})
-
-
-@pytest.mark.vllm
-@pytest.mark.usefixtures("here")
-def test_whether_segments_grow_goes_by_the_engine_that_is_chosen() -> None:
-    """With an engine over several GPUs they must not (vLLM shares its graph buffers between processes)."""
-    for words, grow in (([], False), (["sampler.tensor_parallel=1"], True)):
-        chosen, _ = setup.laid_out(Run(compose(["scale=paper", *words])))
-        assert chosen.sampler.segments_may_grow(chosen.config) is grow
 
 
 def test_a_layout_that_is_chosen_changes_neither_id_nor_objective() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
+from tepo.training.rollout.prompt_queue import PromptQueue
 
 SIZE = 4
 
@@ -13,10 +14,6 @@ SIZE = 4
 def draw_of(start: int, count: int, cap: int, before: int, margin: float, block: int | None = None) -> DynamicSampling:
     """block: a quarter of the groups unless it is given."""
     return DynamicSampling(start, count, cap, before, margin, SIZE, block or -(-count // 4))
-
-
-def grade(choice: DynamicSampling, number: int, mixed: bool) -> None:
-    choice.grade(number, [mixed, *[False] * (SIZE - 1)])
 
 
 def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int], int]:
@@ -30,55 +27,11 @@ def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int
     return taken, drawn
 
 
-def finished(choice: DynamicSampling, mixed: Sequence[bool], order: Random) -> list[range]:
-    """Play a step whose groups become known in a random order; the blocks that were added."""
-    blocks: list[range] = []
-    under_way: list[int] = []
-    while not choice.complete:
-        for block in choice.blocks():
-            blocks.append(block)
-            under_way += list(block)
-        assert under_way, "nothing to wait for"
-        order.shuffle(under_way)
-        for _ in range(order.randint(0, len(under_way))):
-            number = under_way.pop()
-            grade(choice, number, mixed[number - choice.start])
-    return blocks
-
-
-@given(
-    count=st.integers(1, 12),
-    rounds=st.integers(1, 5),
-    before=st.integers(0, 70),
-    margin=st.floats(1, 5),
-    share=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
-    seed=st.integers(0, 2**32),
-)
-def test_what_is_taken_is_what_plain_refills_take(
-    count: int, rounds: int, before: int, margin: float, share: float, seed: int
-) -> None:
-    order, cap = Random(seed), rounds * count
-    mixed = [order.random() < share for _ in range(cap)]
-    choice = draw_of(100, count, cap, before, margin)
-    blocks = finished(choice, mixed, order)
-    taken, consumed = plain_refills(mixed, count, cap)
-    assert [number - 100 for number in choice.taken] == taken
-    assert choice.end == 100 + consumed
-
-    assert [number for block in blocks for number in block] == list(range(100, 100 + choice.added))
-    assert consumed <= choice.added <= cap
-    everything = draw_of(100, count, cap, before, 1e9)  # adds all at once: the same bounds
-    assert blocks == list(everything.blocks())[: len(blocks)]
-
-
 @pytest.mark.parametrize(
     ("before", "margin", "sizes"),
     [
         (0, 1.0, [64]),
-        (100, 1.0, [100]),
         (100, 1.2, [100, 16, 16]),  # 120 are wanted
-        (100, 1.33, [100, 16, 16, 16]),
-        (30, 1.0, [64]),
         (1000, 1.0, [640]),
         (600, 3.0, [600, 16, 16, 8]),
     ],
@@ -89,60 +42,87 @@ def test_the_step_before_says_how_many_are_added_at_first(before: int, margin: f
     assert list(choice.blocks()) == []
 
 
-@pytest.mark.parametrize(
-    ("margin", "mixed", "more"),
-    [
-        (
-            1.0,
-            60,
-            1,
-        ),  # 4 are missing; the rate is (60 + 8) / (128 + 16), as the step before counts like 16 with 8 mixed
-        (2.0, 60, 2),
-        (1.0, 32, 8),
-        (1.0, 0, 32),  # the cap
-        (1.0, 64, 0),
-    ],
+@given(
+    count=st.integers(1, 12),
+    rounds=st.integers(1, 5),
+    before=st.integers(0, 70),
+    margin=st.floats(1, 5),
+    block=st.sampled_from([1, 2, 7]),
+    share=st.sampled_from([0.0, 0.03, 0.3, 1.0]),
+    seed=st.integers(0, 2**32),
 )
-def test_later_the_keep_rate_of_the_step_says_it(margin: float, mixed: int, more: int) -> None:
-    choice = draw_of(0, 64, 640, 128, 1.0)
-    assert [len(block) for block in choice.blocks()] == [128]
-    choice.margin = margin
-    for number in range(128):
-        grade(choice, number, number < mixed)
-    assert [len(block) for block in choice.blocks()] == [16] * more
-
-
-@pytest.mark.parametrize(("margin", "more"), [(1.0, 0), (1.001, 32)])
-def test_without_a_margin_nothing_is_added_on_a_guess(margin: float, more: int) -> None:
-    choice = draw_of(0, 64, 640, 128, 1.0)
-    list(choice.blocks())
-    choice.margin = margin
-    for number in range(127):
-        grade(choice, number, False)
-    assert len(list(choice.blocks())) == more
-    grade(choice, 127, False)
-    assert len(list(choice.blocks())) == 32 - more
-
-
-@given(seed=st.integers(0, 2**32), margin=st.floats(1, 4), block=st.sampled_from([1, 2, 7]))
-def test_the_first_mixed_groups_are_taken_whatever_response_is_graded_first(
-    seed: int, margin: float, block: int
+def test_what_is_taken_is_what_plain_refills_take(
+    count: int, rounds: int, before: int, margin: float, block: int, share: float, seed: int
 ) -> None:
-    """Responses graded one by one in any order, and none beyond the end once it is known."""
-    order = Random(seed)
-    right = [[order.random() < 0.3 for _ in range(SIZE)] for _ in range(60)]
-    mixed = [0 < sum(group) < SIZE for group in right]
-    choice = draw_of(0, 6, 60, order.randint(0, 30), margin, block)
+    """Whatever response is graded first, and none beyond the end once it is known."""
+    order, cap = Random(seed), rounds * count
+    right = [[order.random() < share for _ in range(SIZE)] for _ in range(cap)]
+    choice = draw_of(100, count, cap, before, margin, block)
+    added: list[int] = []
     under_way: list[int] = []
-    end = 60
+    end = 100 + cap
     while not choice.complete:
-        under_way += [number for added in choice.blocks() for number in added for _ in range(SIZE)]
+        new = [number for numbers in choice.blocks() for number in numbers]
+        added += new
+        under_way += [number for number in new for _ in range(SIZE)]
+        assert under_way, "nothing to wait for"
         order.shuffle(under_way)
         number = under_way.pop()
-        graded = choice.graded[number]
-        choice.grade(number, [right[number][graded]])
+        choice.grade(number, [right[number - 100][choice.graded[number]]])
         assert choice.end <= end
         end = choice.end
         under_way = [number for number in under_way if number < end]
-    taken, consumed = plain_refills(mixed, 6, 60)
-    assert (choice.taken, choice.end) == (taken, consumed)
+    taken, consumed = plain_refills([0 < sum(group) < SIZE for group in right], count, cap)
+    assert ([number - 100 for number in choice.taken], choice.end) == (taken, 100 + consumed)
+    assert added == list(range(100, 100 + choice.added))
+    assert consumed <= choice.added <= cap
+
+
+@given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 40), seed=st.integers(0, 2**32), whole=st.booleans())
+def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int, seed: int, whole: bool) -> None:
+    """In prompt order, alone or as a group, to a rank that has room; what ended or was given up leaves room."""
+    draw, shared = Random(seed), PromptQueue(ranks, SIZE, side_by_side, whole)
+    step = SIZE if whole else 1
+    room = max(1, (side_by_side + side_by_side // 4) // step)
+    dealt: list[int] = []
+    under_way: list[set[int]] = [set() for _ in range(ranks)]
+    given_up: set[int] = set()
+    added, end = 0, 30
+    for _ in range(12):
+        more = draw.randint(0, 5) if added < end else 0
+        shared.add(range(added, added + more))
+        added += more
+        new = shared.deal()
+        dealt += sorted(part for parts in new for part in parts)
+        for rank, parts in enumerate(new):
+            under_way[rank] |= set(parts)
+        assert shared.load == [len(parts) for parts in under_way]
+        most = max(shared.load)
+        assert ranks == 1 or most <= room
+        assert not shared.waiting or min(shared.load) == most
+        for parts in under_way:
+            ended = draw.sample(sorted(parts), draw.randint(0, len(parts)))
+            shared.ended(ended)
+            parts -= set(ended)
+        if draw.random() < 0.1:
+            end = min(end, draw.randint(0, added))
+            dropped = set(shared.give_up(end))
+            assert dropped == {part for parts in under_way for part in parts if part >= end * SIZE}
+            shared.ended(dropped)  # graded in the same moment: changes nothing
+            for parts in under_way:
+                parts -= dropped
+            given_up |= {part for part in range(end * SIZE, added * SIZE, step) if part not in dealt}
+    assert dealt == sorted(set(dealt))
+    assert {*dealt, *shared.waiting, *given_up} == set(range(0, added * SIZE, step))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place(ended: bool) -> None:
+    """Whoever was faster: complete groups of each block, in turn from the first rank."""
+    shared = PromptQueue(2, SIZE, None)
+    shared.add(range(10, 15))
+    assert shared.deal() == [[40, 48, 56], [44, 52]]
+    if ended:
+        shared.ended([40, 48, 56])
+    shared.add(range(15, 18))
+    assert shared.deal() == [[60, 68], [64]]

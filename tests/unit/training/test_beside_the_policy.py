@@ -1,21 +1,18 @@
 """What a run holds beside its policy: adapters, a teacher, values of problems."""
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import full_state
-from tepo.store.run_folder import RunFolder, final_model
+from tepo.store.run_folder import final_model
 from tepo.store.run_id import run_id
 from tepo.training import setup
 from tepo.training.loop import train
@@ -40,21 +37,8 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
     config, whole = (tiny(tmp_path / store, *LORA, *words) for store in ("stopped", "through"))
     for step in (1, 2):
         interrupted(config, step)
-
-    def keep(step: int, row: dict[str, Any]) -> None:
-        """What a finished run keeps no more."""
-        if step == 3:
-            for run in (RunFolder.of(config), RunFolder.of(whole)):
-                if run.started() and not run.finished():
-                    shutil.copytree(run.checkpoint(2), tmp_path / run.path.parent.name / "kept")
-
-    stopped, through = train(Run(config), keep), train(Run(whole), keep)
-    assert_same_run(stopped, through)
-    for name in ("adapter/adapter_model.safetensors", "optimizer/00000-00000.safetensors"):
-        one, saved = (load_file(tmp_path / store / "kept" / name) for store in ("stopped", "through"))
-        assert one.keys() == saved.keys()
-        assert all(torch.equal(value, saved[key]) for key, value in one.items())
-
+    stopped = train(Run(config))
+    assert_same_run(stopped, train(Run(whole)))
     last = final_model(stopped)
     again = setup.open_policy(config, last, torch.device("cpu"))  # what training would go on with
     merged, base = (load_policy(path, dtype=config.model.dtype) for path in (str(last), "package:laptop"))
@@ -65,21 +49,6 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
         assert moved == name.endswith("proj.weight")  # embeddings, norms and biases are frozen
     gap = max(row["training/rollout_logprobs_diff_mean"] for row in lasting(stopped))
     assert gap < (1e-5 if config.model.dtype == "float32" else 0.01)
-
-
-@pytest.mark.peft
-def test_the_initial_policy_is_the_trained_one_without_its_adapters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = (*LORA, "objective=grpo", "objective.beta=0.1")
-    off = lasting(train(Run(tiny(tmp_path / "off", *words))))
-    copy = load_policy("package:laptop").model.requires_grad_(False)
-    monkeypatch.setattr(setup, "initial_policy", lambda config, objective, policy: copy)
-    second = lasting(train(Run(tiny(tmp_path / "copy", *words))))
-    assert off[-1]["actor/kl_loss"] > 1e-4
-    for one, other in zip(off, second, strict=True):
-        for key in ("actor/kl_loss", "actor/grad_norm", "critic/score/mean"):
-            assert one[key] == pytest.approx(other[key], rel=1e-4)
 
 
 def test_a_teacher_with_other_tokens_is_refused() -> None:
@@ -108,8 +77,9 @@ def test_log_probs_are_those_of_the_teacher(tmp_path: Path) -> None:
 
 
 def test_the_policy_comes_closer_to_its_teacher(tmp_path: Path) -> None:
-    words = ("train.steps=8", "train.prompts_per_step=16", "train.epochs=1", "train.learning_rate=3e-4")
-    kl = [row["rollout/teacher_kl"] for row in lasting(train(Run(small(tmp_path, *TEACHER, *words))))]
+    words = ("train.steps=12", "train.prompts_per_step=32", "train.mini_batch_prompts=8", "train.epochs=1")
+    rows = lasting(train(Run(small(tmp_path, *TEACHER, *words, "train.learning_rate=3e-4"))))
+    kl = [row["rollout/teacher_kl"] for row in rows]
     assert sum(kl[-2:]) < 0.7 * sum(kl[:2])
 
 

@@ -147,23 +147,21 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for ask in (lambda: pick_device("auto"), lambda: pick_device("cuda"), SamplerOptions().device):
         with pytest.raises(UserError, match=r"for CUDA 13\.0 cannot use the GPU, driver 470\.57\.02: "):
             ask()
-    assert pick_device("cpu").type == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert pick_device("auto").type == "cpu"  # as meant
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "ranks", "message"),
-    [
-        ("qwen3-14b", 4, 6, "6 ranks cannot share engines of 4"),
-        ("qwen2.5-7b", 8, 8, "28 heads and 4 key-value heads cannot be cut over 8 GPUs"),
-    ],
-)
-def test_engines_that_the_ranks_cannot_hold(model: str, size: int, ranks: int, message: str) -> None:
-    config = compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"])
-    for kind, said in (("vllm", message), ("torch", "not cut over ranks"), ("vllm_server", "have their own GPUs")):
-        with pytest.raises(UserError, match=said):
-            sampler_backend(kind).check_settings(config, ranks)
+def test_engines_that_the_ranks_cannot_hold() -> None:
+    config, cut = (compose(["scale=paper", f"sampler.tensor_parallel={size}"]) for size in (4, 8))
+    sampler_backend("vllm").check_settings(config, 8)
+    for kind, ranks, words, message in (
+        ("vllm", 6, config, "6 ranks cannot share engines of 4"),
+        ("vllm", 8, cut, "28 heads and 4 key-value heads cannot be cut over 8 GPUs"),
+        ("torch", 8, config, "not cut over ranks"),
+        ("vllm_server", 8, config, "have their own GPUs"),
+    ):
+        with pytest.raises(UserError, match=message):
+            sampler_backend(kind).check_settings(words, ranks)
 
 
 @pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])

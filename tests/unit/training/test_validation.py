@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tepo.common.errors import Diverged, UserError
+from tepo.common.files import content_hash
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
@@ -136,26 +137,19 @@ def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: tuple[st
     assert len(held_out) + len(stream.items) == 40
     assert not {problem.prompt for problem in held_out} & {problem.prompt for problem, _ in stream.items}
     assert run_id(config) != run_id(tiny(tmp_path, *problems))  # other problems are trained on
-    row = lasting(train(Run(config)))[-1]
-    assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
+    first, *_, last = lasting(train(Run(config)))
+    assert 0 <= last["val-core/held_out/acc/mean@1"] == last["val-core/average"] <= 1
+    assert not any(name.startswith("start/") for name in first)  # measured once alone
 
 
 def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path: Path) -> None:
     """Not when they are first validated on, which may be at the end. The one that hashes lowest is held out."""
-    path = tmp_path / "mine.jsonl"
+    wrong = min((f"{number}+1=<eos>" for number in range(100)), key=content_hash)
+    rows = [{"problem": text, "answer": 1} for text in (*(f"{number}+1=" for number in range(7)), wrong)]
+    path = write(tmp_path / "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     words = ("data.kind=problems", f"data.problems={path}", "data.held_out=1", "train.validate_every=3")
-    rows = [{"id": f"p{number}", "problem": f"{number}+1=", "answer": number + 1} for number in range(8)]
-
-    def held_out() -> str:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return validation_sets(tiny(tmp_path, *words))[0][1][0].id
-
-    first = held_out()
-    for end in range(100):  # until the one with a control token is held out in its place
-        rows[int(first[1:])]["problem"] = f"{end}+1=<eos>"
-        if held_out() == first:
-            break
-    with pytest.raises(UserError, match=rf"control tokens of the model: {first} \(<eos>\)"):
+    assert [problem.prompt for problem in validation_sets(tiny(tmp_path, *words))[0][1]] == [wrong]
+    with pytest.raises(UserError, match=r"control tokens of the model: .* \(<eos>\)"):
         train(Run(config := tiny(tmp_path, *words)))
     assert RunFolder.of(config).metrics() == []
 

@@ -81,12 +81,6 @@ def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     assert (metrics["actor/grad_norm"], metrics["actor/skipped"]) == (1.0, 0.0)
 
 
-def test_the_first_update_by_hand() -> None:
-    """Adam's is the sign of the gradient, and decay is of the weight."""
-    found = step(one_weight("train.weight_decay=0.1"), 1.0)["actor/update_rms"]
-    assert found == pytest.approx(1e-3 + 0.1 * 1e-3, rel=1e-6)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("decay", "chunk"), [(0.0, 1 << 24), (0.5, 4)])
 def test_the_size_of_an_update_is_what_the_weights_moved(

@@ -11,19 +11,16 @@ from tepo.formula.formula import Bounds
 from tepo.objectives import load_objective
 from tepo.policy.model.shapes import Shape
 from tepo.store.run_folder import RunFolder
-from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
-from tepo.training.metrics.step_metrics import PolicyDrift, StepMetrics
-from tepo.training.metrics.throughput import Size, TokenCounts, phases
+from tepo.training.metrics.step_metrics import PolicyDrift
+from tepo.training.metrics.throughput import Size, phases
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout_batch import Group
 from tepo.training.run import Run
-from tests.invariants.pipeline import WHOLE, configuration, make_policy
 from tests.support.models import tiny_model
 from tests.support.rollouts import graded, rollout
 from tests.support.runs import tiny
 from tests.unit.objectives.flat import by_hand
-from tests.unit.training.test_update import GROUPS, rollout_of, update, updater_of
 
 LOG2 = math.log(2)
 
@@ -70,29 +67,6 @@ def test_values_by_hand(cut: list[list[int]]) -> None:
 def test_what_a_clip_bounds(name: str, changes: dict[str, str], clip: tuple[str, dict[str, float]] | None) -> None:
     found = load_objective(name, changes).clip
     assert (found and (found.of, found.bounds)) == (clip and (clip[0], pytest.approx(clip[1])))
-
-
-@pytest.mark.parametrize(("name", "budget"), [("grpo_dapo", WHOLE), ("tepo_no_kl", 20)])
-def test_a_step_logs_its_last_mini_batch_before_the_last_update(name: str, budget: int) -> None:
-    """The token dump holds the log-ratios of the same tokens."""
-    engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater, recorder = updater_of(name, engine, budget), StepMetrics(keep_tokens=True)
-    metrics = update(updater, rollout_of(), 1, recorder)
-    flat = rollout_of()
-    rows = []
-    for sequences, named in recorder.tokens:
-        lengths = [int(flat.lengths[sequence]) for sequence in sequences]
-        rows += [part.double().numpy() for part in named["log_ratio"].split(lengths)]
-    d, means = np.concatenate(rows), np.array([row.mean() for row in rows])
-    assert d.std() > 1e-3
-    expected = {
-        "actor/realised_kl_k1": -d.mean(),
-        "actor/realised_kl_k3": (np.exp(d) - 1 - d).mean(),
-        "actor/log_ratio_sd": d.std(),
-        "actor/sequence_log_ratio_sd": means.std(),
-        "actor/clip_high_over_sd": 0.28 / (d if name == "grpo_dapo" else means).std(),
-    }
-    assert {key: metrics[key] for key in expected} == pytest.approx(expected, rel=1e-4, abs=1e-8)
 
 
 def test_a_rollout_counts_all_that_was_consumed() -> None:
@@ -183,14 +157,3 @@ def test_a_prompt_counts_once_a_group() -> None:
     pairs = 3**2 + (5**2 - 3**2) + (7**2 - 3**2) + 5**2 + (6**2 - 5**2) + (12**2 - 5**2)
     assert found.pairs == pairs
     assert Size.of(rollout(of_lengths(3, 2))).pairs == 25
-
-
-def test_work_adds_up() -> None:
-    work, one = TokenCounts(), rollout(of_lengths(3, 2, 4))
-    work.score(one, 0)
-    assert work.scored == (0, 0)
-    work.score(one, 2)
-    work.train(one, 3)
-    assert work.scored == tuple(2 * value for value in Size.of(one))
-    assert work.trained == tuple(3 * value for value in Size.of(one))
-    assert work.batch == 3 + 2 + 3 + 4, "as verl counts, each response with its prompt"

@@ -123,13 +123,6 @@ def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept) -> None:
     assert stale.run.metrics()[step - 1]["training/stale_log_ratio"] == pytest.approx(moved, rel=1e-3)
 
 
-def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_path: Path) -> None:
-    """From a checkpoint that is a step older than the kill, too."""
-    config = tiny(tmp_path, *OLD, "train.checkpoint_every=2")
-    interrupted(config, 3)
-    assert comparable(train(Run(config))) == comparable(stale.run.path)
-
-
 def test_a_sampler_that_disagrees_stops_the_run_when_it_has_drawn(tmp_path: Path) -> None:
     config = tiny(tmp_path, *WORDS, "sampler.gap_bound=1e-12")
     with pytest.raises(RunFailed, match="step 1"):

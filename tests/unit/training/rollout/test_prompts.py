@@ -1,19 +1,67 @@
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tepo.common.errors import RunFailed
+from tepo.config.compose import compose
+from tepo.policy.model.load_policy import load_tokenizer
+from tepo.problems.problem import Problem
+from tepo.store.run_folder import RunFolder
+from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
 from tepo.training.rollout.prompt_queue import PromptQueue
+from tepo.training.rollout.prompt_stream import PromptStream, keep_first_prompt, show_first_prompt
+from tests.support.runs import small
+from tests.unit.problems.chats import FAMILIES
+
+ESCAPE = "red \x1b[31m\u202e here\n1+1?"
+
+
+def stream() -> PromptStream:
+    config = compose(["model=some/one", "data.kind=problems", "data.problems=x.jsonl", "data.prompt='{problem}'"])
+    return PromptStream(config, FAMILIES["base asked by ChatML"]()[0], [Problem("p0\x1b", ESCAPE, "1")])
+
+
+def test_it_is_shown_with_its_control_tokens_and_without_escapes() -> None:
+    shown = show_first_prompt(stream())
+    assert "p0\\x1b" in shown
+    assert "«<|im_start|>»user\n| red \\x1b[31m\\u202e here\n| 1+1?«<|im_end|>»" in shown
+
+
+def test_it_is_stored_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, asked = RunFolder(tmp_path), stream()
+    keep_first_prompt(asked, run)
+    assert capsys.readouterr().err == show_first_prompt(asked) + "\n"
+    text = run.prompt_file.read_text()
+    kept = json.loads(text)
+    assert (kept["tokens"], kept["stop"]) == (asked.take(0, 1)[0].tokens, list(asked.stop))
+    assert not {"\x1b", "\u202e"} & set(text)
+    keep_first_prompt(stream(), run)
+    assert (capsys.readouterr().err, run.prompt_file.read_text()) == ("", text)
+    for other in ("{}", "[]", "", json.dumps({**kept, "stop": []}), json.dumps({**kept, "tokens": [1]})):
+        run.prompt_file.write_text(other)
+        with pytest.raises(RunFailed, match="another one than when the run began"):
+            keep_first_prompt(stream(), run)
+
+
+def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_stream, "_MOST_MADE", 50)
+    tokenizer = load_tokenizer("package:laptop")
+    stream = PromptStream(small(tmp_path, "train.max_rounds=1000"), tokenizer)
+    first, *_, last = stream.take(0, 51)
+    assert (last.number, last.problem) == (50, first.problem)
+    whole = PromptStream(small(tmp_path), tokenizer)  # 3 steps x 8 prompts x 2 rounds: the same as far as it goes
+    assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]
+
 
 SIZE = 4
-
-
-def draw_of(start: int, count: int, cap: int, before: int, margin: float, block: int | None = None) -> DynamicSampling:
-    """block: a quarter of the groups unless it is given."""
-    return DynamicSampling(start, count, cap, before, margin, SIZE, block or -(-count // 4))
 
 
 def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int], int]:
@@ -25,21 +73,6 @@ def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int
         taken += [number for number in range(drawn, drawn + more) if mixed[number]]
         drawn += more
     return taken, drawn
-
-
-@pytest.mark.parametrize(
-    ("before", "margin", "sizes"),
-    [
-        (0, 1.0, [64]),
-        (100, 1.2, [100, 16, 16]),  # 120 are wanted
-        (1000, 1.0, [640]),
-        (600, 3.0, [600, 16, 16, 8]),
-    ],
-)
-def test_the_step_before_says_how_many_are_added_at_first(before: int, margin: float, sizes: list[int]) -> None:
-    choice = draw_of(0, 64, 640, before, margin)
-    assert [len(block) for block in choice.blocks()] == sizes
-    assert list(choice.blocks()) == []
 
 
 @given(
@@ -57,7 +90,7 @@ def test_what_is_taken_is_what_plain_refills_take(
     """Whatever response is graded first, and none beyond the end once it is known."""
     order, cap = Random(seed), rounds * count
     right = [[order.random() < share for _ in range(SIZE)] for _ in range(cap)]
-    choice = draw_of(100, count, cap, before, margin, block)
+    choice = DynamicSampling(100, count, cap, before, margin, SIZE, block)
     added: list[int] = []
     under_way: list[int] = []
     end = 100 + cap

@@ -2,7 +2,7 @@ import json
 
 from tests.support.commands import program
 
-OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
+OBJECTIVES = ("tepo_max_entropy", "steer")
 
 
 def test_updates_on_a_gpu_that_is_not_there() -> None:

@@ -39,7 +39,7 @@ from tests.support.runs import COPYING, interrupted, lasting, own_backends, tiny
 
 CPU = torch.device("cpu")
 OLD = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "objective=tepo")
-WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1")
+WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1", "train.max_new_tokens=16")
 SECONDS = 60  # for what must come
 
 

@@ -3,18 +3,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from tepo.common.errors import Diverged, RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.objectives import Objective, load_objective
-from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
+from tepo.policy.logprobs.softmax_at_temperature import softmax_statistics
 from tepo.policy.logprobs.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
-from tepo.sampling.sampler import Response
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
@@ -24,7 +22,7 @@ from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_ba
 from tepo.training.run import Run
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.support.models import make_model
+from tests.support.models import VOCABULARY
 from tests.support.runs import small
 
 GROUPS = make_groups()
@@ -43,11 +41,22 @@ def update(updater: Updater, rollout: FlatRollout, step: int, recorder: StepMetr
     return loop.update(updater, rollout, step, recorder)
 
 
-def truncated(groups: list[Group]) -> list[Group]:
-    return [
-        replace(group, responses=[replace(response, finished=False) for response in group.responses])
-        for group in groups
-    ]
+def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
+    return FlatRollout(groups, torch.device("cpu"))
+
+
+def changed(**values: Any) -> list[Group]:
+    """The groups with other values in every response."""
+    return [replace(group, responses=[replace(response, **values) for response in group.responses]) for group in GROUPS]
+
+
+def weights_of(engine: TorchEngine) -> dict[str, bytes]:
+    return {name: value.detach().numpy().tobytes() for name, value in engine.weights().items()}
+
+
+def first_mini_batch(updater: Updater, rollout: FlatRollout) -> Any:
+    advantages = torch.zeros_like(rollout.sampler_logprobs)
+    return next(mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1))
 
 
 def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
@@ -66,12 +75,12 @@ def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> Non
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater = updater_of(load_objective("grpo_dapo", {"keep": "finished"}), engine, budget)
     assert update(updater, rollout_of(), 1, StepMetrics())["actor/skipped"] == 0
-    before = {name: value.clone() for name, value in engine.weights().items()}
-    metrics = update(updater, rollout_of(truncated(GROUPS)), 2, StepMetrics())
+    before = weights_of(engine)
+    metrics = update(updater, rollout_of(changed(finished=False)), 2, StepMetrics())
     assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
-    assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
+    assert weights_of(engine) == before
     update(updater, rollout_of(), 3, StepMetrics())
-    assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
+    assert weights_of(engine) != before
 
 
 def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
@@ -99,12 +108,8 @@ def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -
             rollout.kept = None
         loop.update(updater, rollout, 1, StepMetrics())
         assert rollout.kept is None
-        bits.append({name: value.clone() for name, value in engine.weights().items()})
-    assert all(torch.equal(value, bits[1][name]) for name, value in bits[0].items())
-
-
-def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
-    return FlatRollout(groups, torch.device("cpu"))
+        bits.append(weights_of(engine))
+    assert bits[0] == bits[1]
 
 
 @pytest.mark.parametrize(
@@ -116,11 +121,6 @@ def test_the_learning_rate_rises_linearly_and_stays(warm_up: int, expected: list
     assert found == pytest.approx([3e-6 * part for part in expected])
 
 
-NO_ENTROPIES = [
-    replace(group, responses=[replace(response, entropies=None) for response in group.responses]) for group in GROUPS
-]
-
-
 @pytest.mark.parametrize(
     ("source", "groups", "dtype", "own"),
     [
@@ -129,7 +129,7 @@ NO_ENTROPIES = [
         ("entropy_advantage", GROUPS, "float32", True),  # current entropies alone
         ("tepo", GROUPS, "float32", False),
         ("tis", GROUPS, "float32", False),
-        ("grpo_dapo", NO_ENTROPIES, "float32", False),
+        ("grpo_dapo", changed(entropies=None), "float32", False),
         ("grpo_dapo", GROUPS, "bfloat16", False),
     ],
 )
@@ -159,36 +159,20 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
         packed = rollout.pack(range(rollout.sequence_count))
         expected = reference_logprobs(current if anchor == "old" else initial, packed)
     torch.testing.assert_close(rollout.old_distribution, expected)
-    first = next(
-        mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
-    )
+    first = first_mini_batch(updater, rollout)
     kl = updater.log_probs(first, range(len(first.sequences))).full_kl
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
 
 
-@pytest.mark.slow
-def test_an_exact_kl_over_a_large_vocabulary_has_no_limit_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A micro-batch whose log-probs take more than 256 MiB, once the limit, has the results of one that is not cut."""
-    words, rng, model = 49_152, np.random.default_rng(0), make_model("qwen2", vocab_size=49_152, hidden_size=8)
-    drawn = [rng.integers(0, words, length).astype(np.int32) for length in (480, 450, 440, 1)]
-    responses = [Response(tokens, np.full(len(tokens), -10.0, np.float32), None, True) for tokens in drawn]
-    rollout = rollout_of([replace(GROUPS[0], responses=responses)])
-    updater = updater_of(load_objective("tepo_kl_all", {"kl": "kl_old"}), KeepingEngine(model))
-    assert 4 * words * len(rollout.sampler_logprobs) > 256 * 2**20
+def test_a_distribution_that_the_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept until the updates: log-probs of all words at each token. A quarter of what is free may hold them."""
+    objective, rollout = load_objective("tepo_kl_all", {"kl": "kl_old"}), rollout_of()
+    updater = updater_of(objective, KeepingEngine(make_policy(torch.float32)))
+    size = 4 * VOCABULARY * len(rollout.sampler_logprobs)
+    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 4.1 * size)
     updater.compute_old_logprobs(rollout)
-    rollout.kept, packed = None, rollout.pack(range(4))
-    with torch.no_grad():
-        whole = torch.log_softmax(hidden_states(model, packed) @ output_matrix(model).t(), -1)
-        torch.testing.assert_close(rollout.old_distribution, whole)
-        model.get_output_embeddings().weight *= 1.5
-    found = []
-    for options in (StatisticsOptions(reference=whole), StatisticsOptions(reference=whole, budget=10**10)):
-        kl = token_statistics(model, packed, options).full_kl
-        found.append((kl.detach(), *torch.autograd.grad(kl.mean(), model.parameters())))
-    for cut, uncut in zip(*found, strict=True):
-        torch.testing.assert_close(cut, uncut, atol=1e-7, rtol=1e-4)
-    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 1e9)
-    with pytest.raises(UserError, match=r"keep 0.3 GiB of log-probs, 1371 tokens over a vocabulary of 49152; 25% of"):
+    monkeypatch.setattr("tepo.training.update.free_bytes", lambda device: 3.9 * size)
+    with pytest.raises(UserError, match="of log-probs"):
         updater.compute_old_logprobs(rollout)
 
 
@@ -210,57 +194,29 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
         assert not {tuple(first), tuple(second)} & {tuple(other) for other in others}
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(
-    keep: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two updates on one mini-batch: log-probs of all tokens before the first, diagnostics of the second alone."""
-    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), StepMetrics(keep_tokens=keep)
+    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), StepMetrics(keep_tokens=True)
     updater, seen = updater_of("grpo_dapo", engine, 40), []
     check = updater.alarm.check
 
     def checked(sampler: torch.Tensor, trainer: torch.Tensor, *rest: Any, **more: Any) -> dict[str, float]:
-        seen.append((sampler, trainer))
+        seen.append((sampler, trainer, len(engine.kept)))
         return check(sampler, trainer, *rest, **more)
 
     monkeypatch.setattr(updater.alarm, "check", checked)
     metrics = update(updater, rollout, 1, recorder)
-    ((sampler, trainer),) = seen
+    ((sampler, trainer, updates),) = seen
+    assert updates == 0
     assert sorted(sampler.tolist()) == sorted(rollout.sampler_logprobs.tolist())
     assert not trainer.requires_grad
-    first = next(
-        mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
-    )
+    first = first_mini_batch(updater, rollout)
     assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(first.micro_batches))
     kept = [sequence for sequences, _ in recorder.tokens for sequence in sequences]
-    assert sorted(kept) == (list(range(rollout.sequence_count)) if keep else [])
+    assert sorted(kept) == list(range(rollout.sequence_count))
     assert metrics["actor/lr"] == pytest.approx(0.05)
-    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
-        float((trainer.exp() - sampler.exp()).abs().mean()), rel=1e-4
-    )
-
-
-def test_sampler_and_trainer_are_compared_before_the_first_step() -> None:
-    """With one update a rollout too; beyond the bound the run stops with the weights that sampled."""
-    engine = KeepingEngine(make_policy(torch.float32))
-    updater = updater_of("grpo_dapo", engine)
-    updater.config = replace(updater.config, train=replace(updater.config.train, epochs=1))
-    assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, StepMetrics())
-    assert len(engine.kept) == 1
-    updater.alarm = GapAlarm(1e-6, temperature=1.0, dtypes=("float32", "float32"))
-    with pytest.raises(RunFailed, match="step 2"):
-        update(updater, rollout_of(), 2, StepMetrics())
-    assert len(engine.kept) == 1
-
-
-@pytest.mark.parametrize(("tokens", "any_tokens"), [(0, False), (1, True), (7, True)])
-def test_one_token_in_the_loss_is_enough_for_a_step(tokens: int, any_tokens: bool) -> None:
-    updater = updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32)))
-    count = torch.tensor(float(tokens), dtype=torch.float64)
-    assert updater.check_finite([torch.tensor(0.5), torch.tensor(-0.5)], count, 1) == any_tokens
-    for broken in (torch.nan, torch.inf):
-        with pytest.raises(RunFailed, match="step 3: the loss is"):
-            updater.check_finite([torch.tensor(0.5), torch.tensor(broken)], count, 3)
+    apart = float((trainer.exp() - sampler.exp()).abs().mean())
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(apart, rel=1e-4)
 
 
 def test_a_loss_that_is_not_finite_on_another_rank_stops_this_one() -> None:
@@ -287,17 +243,13 @@ def work(seconds: float) -> None:
 def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
     """CPU time of sampling and updates is apart from that of the rest of the step."""
     recorder = StepMetrics()
-    for name, seconds in (("gen", 0.02), ("gen", 0.02), ("old_log_prob", 0.01), ("update_actor", 0.01), ("sync", 0.03)):
+    for name, seconds in (("gen", 0.02), ("gen", 0.02), ("update_actor", 0.02), ("sync", 0.03)):
         with recorder.time(name):
             work(seconds)
-    with pytest.raises(RunFailed), recorder.time("adv"):
-        raise RunFailed("stopped inside a block")
-    assert recorder.seconds["gen"] >= 0.04
-    sections = dict(recorder.seconds)
-    assert set(sections) == {"gen", "old_log_prob", "update_actor", "sync", "adv"}
     found = recorder.timings()
-    assert {name: found[f"timing_s/{name}"] for name in sections} == sections
-    assert sum(sections.values()) <= found["timing_s/step"]
+    assert recorder.seconds.keys() == {"gen", "update_actor", "sync"}
+    assert found["timing_s/gen"] == recorder.seconds["gen"] >= 0.04
+    assert sum(recorder.seconds.values()) <= found["timing_s/step"]
     assert 0.06 <= found["perf/cpu_core_s"] <= found["perf/cpu_s"] - 0.03
     update(updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32))), rollout_of(), 1, recorder)
     for norm in (1.0, 4.0):
@@ -305,23 +257,19 @@ def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
     assert recorder.means(None)["actor/grad_norm"] == pytest.approx(2.5)
 
 
-READ = [(name, "reward") for name in ("tepo", "dr_grpo", "steer", "gtpo_v2")]
-READ += [("dr_grpo", "log-prob"), ("steer", "log-prob"), ("steer", "entropy"), ("gtpo_v2", "entropy")]
-
-
-@pytest.mark.parametrize(("name", "broken"), READ)
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [("tepo", "rewards"), ("dr_grpo", "sampler_logprobs"), ("steer", "old_entropies"), ("gtpo_v2", "old_entropies")],
+)
 def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> None:
     """In one reward, or in what the sampler reports of one token and the row reads."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater, rollout = updater_of(name, engine), rollout_of()
-    if broken == "reward":
-        rollout.rewards[0] = torch.nan
-    else:
-        (rollout.sampler_logprobs if broken == "log-prob" else rollout.old_entropies)[0] = torch.nan
-    before = {key: value.clone() for key, value in engine.weights().items()}
+    getattr(rollout, broken)[0] = torch.nan
+    before = weights_of(engine)
     with pytest.raises(RunFailed, match="step 1: the loss is nan"):
         update(updater, rollout, 1, StepMetrics())
-    assert all(torch.equal(value, before[key]) for key, value in engine.weights().items())
+    assert weights_of(engine) == before
 
 
 @pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])
@@ -330,12 +278,11 @@ def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: lis
     assert [len(part) for part in even_chunks(settings.prompts_per_step, settings.mini_batches)] == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
+def test_before_the_first_update_nothing_is_clipped(tmp_path: Path) -> None:
     """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4:
     with the sampler's log-probs a third was clipped."""
     one = ("train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8")
-    config = small(tmp_path, "objective=gspo", f"model.dtype={dtype}", *one)
+    config = small(tmp_path, "objective=gspo", "model.dtype=bfloat16", *one)
     train(Run(config))
     (row,) = RunFolder.of(config).metrics()
     assert row["actor/pg_clipfrac"] == 0

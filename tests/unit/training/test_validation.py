@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tepo.common.errors import Diverged, UserError
+from tepo.common.files import content_hash
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
@@ -21,28 +22,28 @@ from tepo.training.loop import train
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.run import Run
 from tepo.training.validation import Validation, validation_sets
-from tests.support.runs import lasting, small, weights
+from tests.support.runs import lasting, tiny, weights, write
 from tests.support.two_ranks import Exchange, on_two_ranks
 
 EVERY = ("train.validate_every=2", "train.validation_problems=6")
 
 
 @pytest.fixture
-def problems(tmp_path: Path) -> str:
+def problems(tmp_path: Path) -> tuple[str, str]:
+    """Forty rows, of which five problems are there twice."""
     made = generate({"max4": 1}, 35, 0, "train")
-    rows = [{"id": f"p{i}", "problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
-    path = tmp_path / "own.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    rows = [{"problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
+    path = write(tmp_path / "own.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    return ("data.kind=problems", f"data.problems={path}")
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return RunFolder(train(Run(small(tmp_path_factory.mktemp("measured"), *EVERY))))
+    return RunFolder(train(Run(tiny(tmp_path_factory.mktemp("measured"), *EVERY))))
 
 
 def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path) -> None:
-    config = small(tmp_path)
+    config = tiny(tmp_path)
     sets = validation_sets(config)
     assert [benchmark.name for benchmark, _ in sets] == config.data.benchmarks
     assert all(len(problems) == 50 for _, problems in sets)
@@ -51,12 +52,12 @@ def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path)
     tested = {problem.prompt for name in config.data.benchmarks for problem in load_benchmark(name).load_problems()}
     assert not validated & tested
     for seed in (0, 200):  # of a run and of one that reports
-        stream = PromptStream(small(tmp_path, f"seed={seed}"), load_policy("package:laptop").tokenizer)
+        stream = PromptStream(tiny(tmp_path, f"seed={seed}"), load_policy("package:laptop").tokenizer)
         assert not {problem.prompt for problem, _ in stream.items} & (validated | tested)
 
 
 def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFolder) -> None:
-    plain = train(Run(small(tmp_path)))
+    plain = train(Run(tiny(tmp_path)))
     assert plain.name == measured.path.name
     assert weights(plain) == weights(measured.path)
     rows = lasting(measured.path)
@@ -70,16 +71,13 @@ def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_p
     policy = load_policy("package:laptop")
     with Grader(GraderOptions()) as grader:
         tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
-        untrained = Validation(small(tmp_path, *EVERY), tools, None).measure()
-    assert {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")} == {
-        f"start/{name}": value for name, value in untrained.items()
-    }
-    once = lasting(train(Run(small(tmp_path / "once", *EVERY, "train.steps=2"))))
-    assert not any(name.startswith("start/") for name in once[0])
+        untrained = Validation(tiny(tmp_path, *EVERY), tools, None).measure()
+    first = {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")}
+    assert first == {f"start/{name}": value for name, value in untrained.items()}
 
 
 def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, measured: RunFolder) -> None:
-    config, logged = small(tmp_path, *EVERY), lasting(measured.path)[2]
+    config, logged = tiny(tmp_path, *EVERY), lasting(measured.path)[2]
     policy = load_policy(str(measured.checkpoint(3)))
     shares = []
     with Grader(GraderOptions()) as grader:
@@ -96,7 +94,7 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, me
 
 @pytest.mark.parametrize("ranks_of_an_engine", [1, 2])
 def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int) -> None:
-    config = small(tmp_path, *EVERY, f"sampler.tensor_parallel={ranks_of_an_engine}")
+    config = tiny(tmp_path, *EVERY, f"sampler.tensor_parallel={ranks_of_an_engine}")
     policy = load_policy("package:laptop")
     with Grader(GraderOptions()) as grader:
 
@@ -112,7 +110,7 @@ def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int
 def test_a_policy_that_breaks_on_one_rank_has_diverged_on_all(tmp_path: Path) -> None:
     """A policy that is about to break has an answer to some problems. The other rank must not wait for those of the
     broken one, which goes on to end the run."""
-    config = small(tmp_path, *EVERY)
+    config = tiny(tmp_path, *EVERY)
     policies = [load_policy("package:laptop"), load_policy("package:laptop")]
     with torch.no_grad():
         policies[1].model.lm_head.weight.fill_(torch.nan)
@@ -130,44 +128,37 @@ def test_a_policy_that_breaks_on_one_rank_has_diverged_on_all(tmp_path: Path) ->
     assert "probabilities are not numbers" in broken
 
 
-def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> None:
-    words = ("data.kind=problems", f"data.problems={problems}", "data.held_out=10", "train.validate_every=3")
-    config = small(tmp_path, *words)
+def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: tuple[str, str]) -> None:
+    words = (*problems, "data.held_out=10", "train.validate_every=3")
+    config = tiny(tmp_path, *words)
     held_out = validation_sets(config)[0][1]
     stream = PromptStream(config, load_policy("package:laptop").tokenizer)
     assert len({problem.prompt for problem in held_out}) == 10
     assert len(held_out) + len(stream.items) == 40
     assert not {problem.prompt for problem in held_out} & {problem.prompt for problem, _ in stream.items}
-    assert run_id(config) != run_id(small(tmp_path, *words[:2]))  # other problems are trained on
-    assert run_id(small(tmp_path, *words[:2], "data.held_out=0")) == run_id(small(tmp_path, *words[:2]))
-    row = lasting(train(Run(config)))[-1]
-    assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
+    assert run_id(config) != run_id(tiny(tmp_path, *problems))  # other problems are trained on
+    first, *_, last = lasting(train(Run(config)))
+    assert 0 <= last["val-core/held_out/acc/mean@1"] == last["val-core/average"] <= 1
+    assert not any(name.startswith("start/") for name in first)  # measured once alone
 
 
 def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path: Path) -> None:
     """Not when they are first validated on, which may be at the end. The one that hashes lowest is held out."""
-    rows = [{"id": f"p{number}", "problem": f"{number}+1=", "answer": number + 1} for number in range(8)]
-    path = tmp_path / "mine.jsonl"
+    wrong = min((f"{number}+1=<eos>" for number in range(100)), key=content_hash)
+    rows = [{"problem": text, "answer": 1} for text in (*(f"{number}+1=" for number in range(7)), wrong)]
+    path = write(tmp_path / "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     words = ("data.kind=problems", f"data.problems={path}", "data.held_out=1", "train.validate_every=3")
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (first,) = validation_sets(small(tmp_path, *words))[0][1]
-    for end in range(100):  # until the one with a control token is held out in its place
-        rows[int(first.id[1:])]["problem"] = f"{end}+1=<eos>"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        if validation_sets(small(tmp_path, *words))[0][1][0].id == first.id:
-            break
-    with pytest.raises(UserError, match=rf"control tokens of the model: {first.id} \(<eos>\)"):
-        train(Run(config := small(tmp_path, *words)))
+    assert [problem.prompt for problem in validation_sets(tiny(tmp_path, *words))[0][1]] == [wrong]
+    with pytest.raises(UserError, match=r"control tokens of the model: .* \(<eos>\)"):
+        train(Run(config := tiny(tmp_path, *words)))
     assert RunFolder.of(config).metrics() == []
 
 
-def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: str) -> None:
-    own = ("data.kind=problems", f"data.problems={problems}")
+def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: tuple[str, str]) -> None:
     for words, message in (
-        ((*own, "train.validate_every=1"), "no problems to validate on"),
-        (("data.held_out=5",), "nothing to hold out"),
-        ((*own, "data.held_out=40"), "leaves none of 40 problems"),
+        (("train.validate_every=1",), "no problems to validate on"),
+        (("data.held_out=40",), "leaves none of 40 problems"),
     ):
         with pytest.raises(UserError, match=message):
-            train(Run(small(tmp_path, *words)))
+            train(Run(tiny(tmp_path, *problems, *words)))
     assert not any(tmp_path.rglob("metrics.jsonl"))

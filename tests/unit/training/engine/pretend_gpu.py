@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -41,30 +42,23 @@ DEVICE = "gpu:0"
 CASE = Case("small", 512, 16, 1024, False)
 
 
-class Waits(TorchDispatchMode):
-    """Notes the places of our code in which the host waits for the device: a value read, or a copy that blocks."""
+class Watch(TorchDispatchMode):
+    """Notes matrix products, and the places of our code in which the host waits for the device: a value read, or a copy
+    that blocks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: set[str] = set()
+        self.places, self.products = set[str](), set[str]()
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = kwargs or {}
-        name, device = str(operator), options.get("device")
-        moved = (
-            name.startswith("aten._to_copy")
-            and device is not None
-            and args[0].device != torch.device(device)
-            and not options.get("non_blocking")
-        )
+        options, name = kwargs or {}, str(operator)
+        copied = name.startswith("aten._to_copy") and not options.get("non_blocking")
+        moved = copied and options.get("device") and args[0].device != torch.device(options["device"])
+        if "mm" in name:
+            self.products.add(name)
         if moved or "_local_scalar_dense" in name or "nonzero" in name or "_unique" in name:
-            self.places.add(
-                next(
-                    f"{Path(frame.filename).name}:{frame.name} {name}"
-                    for frame in reversed(traceback.extract_stack())
-                    if "/tepo/" in frame.filename
-                )
-            )
+            frames = (frame for frame in reversed(traceback.extract_stack()) if "/tepo/" in frame.filename)
+            self.places.update(f"{Path(frame.filename).name}:{frame.name} {name}" for frame in islice(frames, 1))
         return operator(*args, **options)
 
 
@@ -98,7 +92,7 @@ def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     mini_batch, _ = mini_batches(
         rollout, torch.empty_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1
     )
-    with Waits() as found:
+    with Watch() as found:
         accumulate(updater, mini_batch, StepMetrics())
     return sorted(found.places)
 
@@ -124,34 +118,18 @@ def offloaded() -> list[str]:
     return sorted({f"{kind} {value.device}" for kind, value in held})
 
 
-class Products(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
+def products(widens: bool) -> list[str]:
+    """Those of the fused log-prob and entropy in bfloat16, forward and backward, over several tiles in both directions.
 
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "mm" in str(operator):
-            self.names.add(str(operator))
-        return operator(*args, **(kwargs or {}))
-
-
-def products() -> list[str]:
-    """Those of the fused log-prob and entropy in bfloat16,
-    forward and backward, over several tiles in both directions."""
+    widens: whether torch's `addmm` does, as from 2.10 on."""
     hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
-    with Products() as found:
+    with mock.patch.object(tile, "_ADDMM_WIDENS", widens), Watch() as found:
         targets = torch.zeros(600, dtype=torch.int64, device=DEVICE)
         options = StatisticsOptions(entropy_gradient=True, budget=0)
         logprobs, entropies, _ = softmax_statistics(hidden, weight, targets, options)
         (logprobs.sum() + entropies.sum()).backward()
-    return sorted(found.names)
-
-
-def products_before() -> list[str]:
-    """The same in a torch whose `addmm` does not widen."""
-    with mock.patch.object(tile, "_ADDMM_WIDENS", False):
-        return products()
+    return sorted(found.products)
 
 
 def main() -> None:
@@ -159,10 +137,7 @@ def main() -> None:
     fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
     setattr(fake_tensor.FakeTensor, "is_cuda", property(lambda tensor: tensor.device.type == "gpu"))  # noqa: B010  (a type checker knows it as a bool)
     torch.tensor = on_device(torch.tensor)
-    for owner in (
-        TokenBatch,
-        Plan,
-    ):  # what is read from the device once a mini-batch is not in the loop that is looked at
+    for owner in (TokenBatch, Plan):  # read from the device once a mini-batch, not in the loop that is looked at
         setattr(owner, "counts", property(lambda part: [CASE.context - 256] * len(part.lengths)))  # noqa: B010
     setattr(Updater, "check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
     with (
@@ -181,14 +156,13 @@ def main() -> None:
             "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
             "resumed": resumed(engine),
             "offloaded": offloaded(),
-            "products": products(),
-            "products before torch 2.10": products_before(),
+            "products": products(True),
+            "products before torch 2.10": products(False),
         }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
-    os._exit(
-        0
-    )  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+    # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+    os._exit(0)
 
 
 if __name__ == "__main__":

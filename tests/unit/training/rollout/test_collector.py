@@ -1,7 +1,5 @@
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -14,48 +12,18 @@ import pytest
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
-from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards
-from tepo.sampling.embedded import torch_sampler
-from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.store.early_stop import EarlyStop, Ending
 from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import Prompt
 from tests.support.runs import small
 from tests.support.samplers import LastBox
 from tests.support.two_ranks import Exchange, on_two_ranks
-
-
-def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
-    graded, waited = threading.Event(), []
-
-    class Telling(Grader):
-        def grade(self, pairs):  # type: ignore[no-untyped-def]
-            verdicts = super().grade(pairs)
-            graded.set()
-            return verdicts
-
-    class Waiting(torch_sampler.Generation):
-        def run(self):  # type: ignore[no-untyped-def]
-            if waited:  # not the first batch: one was handed over, and its grading must not need us
-                assert graded.wait(timeout=120)
-            waited.append(len(self.prompts))
-            return super().run()
-
-    monkeypatch.setattr(torch_sampler, "Generation", Waiting)
-    with Telling(GraderOptions()) as grader:
-        two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
-        stream = PromptStream(config, policy.tokenizer)
-        Collector(config, stream, two_at_a_time, grader, None).collect(0, 1, 0, StepMetrics())
-    assert waited == [2, 2, 2, 2]
 
 
 @dataclass
@@ -75,13 +43,11 @@ class Numbers:
 class Clock:
     """A sampler whose responses run side by side, a token each tick, and groups end when their longest response does.
 
-    lengths: right and wrong responses to prompt number p, as (tokens, right?), of `answers(p)`. endless: the number of
-    a prompt whose responses have no end. side_by_side: see `Sampler`; None: it is given complete groups. Keeps what it
-    was asked and the order in which prompts ended.
+    lengths: right and wrong responses to prompt number p, as (tokens, right?), of `answers(p)`. side_by_side: see
+    `Sampler`; None: it is given complete groups. Keeps what it was asked and the order in which prompts ended.
     """
 
     answers: Callable[[int], list[tuple[int, bool]]]
-    endless: int = -1
     side_by_side: int | None = None
     added: list[list[Job]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
@@ -104,7 +70,7 @@ class Clock:
             self.running[job.number] = (self.now + max(map(len, rows)), group)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
-        ends = {number: end for number, (end, _) in self.running.items() if number // 4 != self.endless}
+        ends = {number: end for number, (end, _) in self.running.items()}
         if not ends:
             assert seconds is not None, "would wait for ever"
             time.sleep(min(seconds, 0.01))
@@ -121,15 +87,6 @@ class Clock:
 
     def abort(self) -> None:
         self.drop(list(self.running))
-
-
-class AtOnce(Executor):
-    """Runs what it is given before it returns."""
-
-    def submit(self, function: Callable, /, *arguments: Any, **options: Any) -> Future:
-        future: Future = Future()
-        future.set_result(function(*arguments, **options))
-        return future
 
 
 def every_third(number: int) -> list[tuple[int, bool]]:
@@ -220,15 +177,6 @@ def test_the_first_mixed_groups_are_taken_and_the_rest_is_given_up(tmp_path: Pat
     assert sampler.aborted == [number for number in range(22 + rollout.left_over) if number not in sampler.ended]
 
 
-def test_a_response_without_end_holds_up_nothing_that_does_not_need_it(tmp_path: Path) -> None:
-    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
-    rollout, sampler = collected(config, Clock(every_third, endless=22))
-    assert numbers(rollout) == list(range(0, 24, 3))
-    assert 22 in sampler.aborted
-    for ranks in by_two_ranks(config, lambda: Clock(every_third, endless=22)):
-        assert numbers(ranks[0]) == numbers(rollout)
-
-
 def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) -> None:
     config = small(tmp_path, "train.prompts_per_step=1", "train.mini_batch_prompts=1", "train.max_rounds=20")
     ranks = by_two_ranks(config, lambda: Clock(lambda number: every_third(number + 1)))
@@ -236,14 +184,14 @@ def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) 
     assert [len(sampler.added) for _, sampler in ranks] == [3 + ranks[0][0].left_over, 0]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: int) -> None:
     draw = Random(seed)
     answers = [[(draw.randint(10, 200), draw.random() < 0.2) for _ in range(4)] for _ in range(48)]
     mixed = [number for number, group in enumerate(answers) if 0 < sum(right for _, right in group) < 4]
     expected = mixed[:8]
     assert len(expected) == 8
-    for margin in (1.0, 1.7, 4.0):
+    for margin in (1.0, 4.0):
         config = small(tmp_path, "train.max_rounds=6", f"sampler.margin={margin}")
         alone, sampler = collected(config, Clock(answers.__getitem__), before=draw.randint(0, 30))
         assert sampler.ended != sorted(sampler.ended)
@@ -276,18 +224,6 @@ def test_a_reward_of_the_whole_group_is_given_it_whoever_draws_its_responses(tmp
             assert group.rewards.tolist() == [float(length == max(lengths)) for length in lengths]
 
 
-def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prompt_stream, "_MOST_MADE", 50)
-    tokenizer = load_policy("package:laptop").tokenizer
-    stream = PromptStream(small(tmp_path, "train.max_rounds=1000"), tokenizer)
-    first, *_, last = stream.take(0, 51)
-    assert (last.number, last.problem) == (50, first.problem)
-    whole = PromptStream(small(tmp_path), tokenizer)  # 3 steps x 8 prompts x 2 rounds: the same as far as it goes
-    assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]
-
-
 def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(tmp_path: Path) -> None:
     config = small(tmp_path, "train.max_rounds=20", "sampler.tensor_parallel=2")
     alone, single = collected(config)
@@ -298,16 +234,3 @@ def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(t
         assert sampler.added[0] == single.added[0]
     assert ranks[0][1].added == ranks[1][1].added
     assert ranks[0][1].ended == ranks[1][1].ended
-
-
-def test_what_cannot_be_taken_any_more_is_given_up_before_its_end(tmp_path: Path) -> None:
-    """The first eight groups are known to be mixed when a short right and a short wrong response have ended. Their
-    fourth responses are long; those of later prompts are given up while these run."""
-    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
-    lengths = [(12, True), (14, False), (14, False), (400, False)]
-    rollout, sampler = collected(config, Clock(lambda number: lengths, side_by_side=100), before=8, aside=AtOnce)
-    assert numbers(rollout) == list(range(8))
-    assert sampler.aborted == list(range(8, 24))
-    assert sampler.now == 400
-    assert len(sampler.ended) == 8 * 4 + 16 * 3
-    assert not sampler.running

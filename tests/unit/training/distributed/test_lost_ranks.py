@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -7,10 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from tepo.training.distributed import liveness
+from tepo.common.errors import RunFailed, UserError
+from tepo.training.distributed import liveness, process_group
 from tepo.training.distributed.liveness import ACTIVITY, SILENT, Heartbeat, LostRank, Sign
-from tepo.training.metrics.step_metrics import StepMetrics
 from tests.support.commands import python
 
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen")
@@ -56,9 +58,7 @@ def test_a_rank_without_a_sign_is_missing_after_a_while(tmp_path: Path, clock: C
         one.look()
         assert one.verdict() == ""
         clock.sleep(SILENT / 5.5)
-    said = one.verdict()
-    assert said.startswith(f"rank 2 {ME} is missing since 20")
-    assert "given up after 90 s" in said
+    assert one.verdict().startswith(f"rank 2 {ME} is missing since 20")
 
 
 def test_signs_of_an_earlier_start_and_ranks_that_left_are_not_missing(tmp_path: Path, clock: Clock) -> None:
@@ -94,14 +94,10 @@ def test_after_a_broken_connection_what_the_others_were_at_is_said_and_who_ends(
     assert one.gone() == f"rank 1 {ME} was in gen"
     write(one, replace(SIGN, rank=2))
     assert one.gone().startswith(f"rank 2 {ME} is missing since 20")
-
-
-def test_an_error_is_said_and_a_torn_file_passed_over(tmp_path: Path) -> None:
-    one = Heartbeat(tmp_path, 0, 3)
-    one.file(1).write_text('{"rank": 1, "ho')
+    one.file(1).write_text('{"rank": 1, "ho')  # torn
     write(one, replace(SIGN, rank=2, ended="the disk is full"))
     said = one.gone()
-    assert said.startswith("rank 2 ")
+    assert said.startswith(f"rank 2 {ME} ended at 20")
     assert said.endswith(": the disk is full")
 
 
@@ -136,13 +132,55 @@ def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path
     done = python("-c", END, tmp_path, json.dumps(asdict(SIGN)), code=1, seconds=50)
     assert done.stderr.startswith("error: rank 0 of 2: rank 1 (process ")
     assert "is missing since" in done.stderr
-    assert "try: look for the first error above; the same command goes on" in done.stderr
     assert (tmp_path / "said").read_text() in done.stderr
 
 
-def test_the_process_has_one_activity(clock: Clock) -> None:
-    recorder = StepMetrics()
-    with recorder.time("gen"):
-        clock.sleep(5)
-        assert ACTIVITY.section == "gen"
-    assert (ACTIVITY.section, ACTIVITY.spent["gen"]) == ("step", 5)
+_ALONE = """
+import os, socket
+import torch
+import torch.distributed as dist
+from tepo.training.distributed import process_group
+
+bound = []
+socket.socket.bind = lambda self, address: bound.append(address)
+process_group.start(torch.device("cpu"))
+port = os.environ["MASTER_PORT"]
+with socket.create_connection(("127.0.0.1", int(port))):  # the store's
+    dist.destroy_process_group()
+    process_group.start(torch.device("cpu"))
+    assert os.environ["MASTER_PORT"] == port
+print(bound)
+"""
+
+
+def test_a_process_without_a_launcher_has_the_port_that_its_store_binds() -> None:
+    """One that is looked for and let go may be taken before the store binds it. The second group meets there too."""
+    assert python("-c", _ALONE).stdout == "[]\n"
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        for name, value in (variables | {"MASTER_PORT": str(holder.getsockname()[1])}).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match="port of rank 0 is taken"):
+            process_group.start(torch.device("cpu"))
+
+
+def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = signal.getsignal(signal.SIGTERM)
+    broken = r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)"
+    try:
+        with pytest.raises(RunFailed, match=broken), process_group.lost_ranks():
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. This")
+        with pytest.raises(RuntimeError, match="shapes"), process_group.lost_ranks():
+            raise RuntimeError("shapes do not match")
+        monkeypatch.setenv("RANK", "1")
+        ended = r"rank 1 of 2: ended from outside \(SIGTERM\)"
+        with pytest.raises(RunFailed, match=ended), process_group.lost_ranks():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -6,7 +6,6 @@ import re
 import shlex
 from dataclasses import replace
 from math import exp
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,15 +93,6 @@ def test_the_pages_have_the_tables_and_the_picture_of_the_language():
         assert with_tables(page, made) == page, "python -m tests.unit.objectives.formula_tables"
     assert all(f"\n| `{name}` |" in METHODS for name in names())
     assert digest(picture()) in PICTURE.read_text(), "python -m tests.unit.objectives.formula_tables"
-
-
-def test_the_files_of_the_page_are_rows(tmp_path: Path):
-    files = re.findall(r"```yaml\n(.*?)```", (DOCS / "formula.md").read_text(), re.DOTALL)
-    assert len(files) == 3
-    for n, text in enumerate(files):
-        (tmp_path / f"row{n}.yaml").write_text(text)
-        assert load_row(tmp_path / f"row{n}.yaml").formula
-    assert load_row(tmp_path / "row1.yaml").formula.digest == load_row("tepo").formula.digest
 
 
 def changes(words: list[str]) -> dict[str, str]:

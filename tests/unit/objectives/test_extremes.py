@@ -63,17 +63,6 @@ def test_any_log_probs(label, rollout):
     assert_finite(ROWS[label], *rollout)
 
 
-@pytest.mark.parametrize("label", ROWS)
-def test_nothing_in_the_batch_gives_zero_with_a_graph(label):
-    """No response, or two without a token."""
-    empty = torch.empty(0, dtype=torch.float64)
-    for count in (0, 2):
-        whole, ones = torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.float64)
-        groups = Groups(ones, whole, whole, empty, whole > 0, 3, values=ones)
-        values = dict.fromkeys({"logprobs", *PER_TOKEN} - {"advantages", "old_entropies"}, empty)
-        assert_finite(ROWS[label], groups, values)
-
-
 def test_no_maximum_over_no_token():
     means = loss_of(ROWS["grpo_dapo"], by_hand([], [], [0])).metrics.means()
     assert "actor/ratio_max" not in means

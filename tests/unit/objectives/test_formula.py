@@ -58,17 +58,6 @@ def test_mistakes_have_a_caret_under_the_word(J: str, said: str, under: str):
         assert text[carets.index("^") : len(carets)] == under
 
 
-def test_names_are_defined_once_and_read():
-    with pytest.raises(UserError, match="has a meaning already and cannot be defined"):
-        formula("A*logp", d="logp")
-    with pytest.raises(UserError, match="a constant too"):
-        formula("A*logp*beta", {"beta": 1.0}, beta="2")
-    with pytest.raises(UserError, match="has no line J"):
-        Objective("mine", {"A": A}, {})
-    with pytest.raises(UserError, match="depends on itself: x reads y reads x"):
-        formula("A*logp + x", x="y", y="x + d")
-
-
 def test_the_weight_of_a_token_is_above_0_and_made_of_counts():
     for average in ("1/(B*sqrt(T))", "where(T > 2, 1, 0.5)/N", "1/(B*(L - T + 1))", "c/N"):
         assert gradient(formula("A*logp*c", {"c": 2.0}, average=average), make_case(0)).isfinite().all(), average

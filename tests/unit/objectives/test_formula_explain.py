@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.formula.row import Row, changed_lines, load_row, names
-from tepo.formula.typeset import At, Writer, read_constants, to_latex
+from tepo.formula.typeset import At, Writer, to_latex
 from tepo.objectives import load_objective
 from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
@@ -68,11 +68,6 @@ def test_where_a_line_is_computed_and_what_is_detached(
 )
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:
     assert said in to_text(load_row(name, changes))
-
-
-def test_nothing_is_said_of_equal_groups_where_they_would_teach_nothing_or_are_trained() -> None:
-    for name in ("grpo_dapo", "pass_at_k", "spo"):
-        assert "Never trained" not in to_text(load_row(name))
 
 
 def clipped(low: float, high: float) -> Callable[[float, float], float]:
@@ -143,29 +138,15 @@ def test_every_formula_compiles(tmp_path: Path) -> None:
     assert "Missing character" not in done.stdout
 
 
-def test_latex_has_each_line_and_constant_once() -> None:
-    for row in ROWS:
-        latex, equations = to_latex(row), len(row.formula.nodes)
-        assert equations <= latex.count(" &= ") <= equations + 3, row.name  # d, dH and k3 are defined where they stand
-        for name, one in read_constants(row).items():
-            assert latex.count(f"\n% {name}: {one.source}\n") == 1
-            assert latex.count(f"${Writer(row.formula.nodes).symbol(name, At())} = ") == 1, name
-
-
 # the command ----------------------------------------------------------------------------------------------------------
-def test_commands(tmp_path: Path) -> None:
+def test_commands() -> None:
     def says(*words: str) -> str:
         done = CliRunner().invoke(app, ["explain", *words])
         return done.output + str(done.exception or "")
 
     said = says("tepo", "objective.beta=1", "average=responses", "--formula", "J=w*A - beta*M*kl", "--vs", "gspo")
     assert "J = 1/B Σ_i 1/T_i Σ_t [ w*A - beta*M*kl ]" in said
-    assert "Differs from gspo" in said
     assert says("gspo", "--format", "latex").startswith("% gspo: GSPO 2507.18071")
     assert says("cispo", "high=2", "--vs", "cispo", "--format", "svg").startswith("<svg")
-    (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")
-    assert says(str(tmp_path / "mine.yaml")).startswith("mine\n\nTo maximise")
     assert "did you mean 'tepo'?" in says("teppo")
-    assert "unknown format 'html'" in says("tepo", "--format", "html")
-    listed = says()
-    assert all(f" {name} " in listed for name in names())
+    assert all(f" {name} " in says() for name in ("tepo", "grpo", "vespo_sampler"))

@@ -10,7 +10,7 @@ from tepo.common.errors import UserError
 from tepo.objectives import Groups, Needs, TokenBatch, load_objective
 from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import variants
-from tests.unit.objectives.flat import by_hand, loss_of, tensor
+from tests.unit.objectives.flat import by_hand, loss_of
 
 ROWS = variants()
 LEAVES = ("old_logprobs", "advantages", "old_entropies", "initial_logprobs", "teacher_logprobs", "sampler_logprobs")
@@ -106,14 +106,6 @@ def test_what_needs_names_is_read_and_nothing_else(label: str) -> None:
         assert caught.value.fix.startswith(("give TokenBatch(", "give Groups("))
 
 
-def test_what_prepare_needs_the_current_log_probs_for() -> None:
-    looking = {label for label, objective in ROWS.items() if objective.needs.prepass}
-    of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2", "gvpo", "target_po", "m2po"}
-    assert {label for label in looking if "," not in label} == of_ships
-    assert {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"} <= looking
-    assert ROWS["tepo, exact KL to the initial policy"].needs.full_kl_anchor == "initial"
-
-
 # what does not fit ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "value", "message"),
@@ -135,18 +127,17 @@ def test_another_type_shape_or_dtype(name: str, value: Any, message: str) -> Non
 
 def test_tensors_that_do_not_fit_together() -> None:
     """`meta` stands for a GPU: a device without values."""
-    two, ids = torch.tensor([3, -1]), torch.zeros(2)
-    for make in (lambda: TokenBatch(ids, ids, two), lambda: Groups(ids, ids.long(), two)):
-        with pytest.raises(UserError, match="`lengths` is -1 for response 1"):
-            make()
-    with pytest.raises(UserError, match="`advantages` is on meta, and `lengths` on cpu"):
-        TokenBatch(tensor(-1, -1), tensor(1, 1).to("meta"), torch.tensor([2]))
-    with pytest.raises(UserError, match=r"`old_entropies` has the shape \[4\], and the lengths add up to 5"):
-        load_objective("gtpo").advantages(Groups(ids, ids.long(), torch.tensor([2, 3]), torch.ones(4)))
-    objective, batch = load_objective("grpo_dapo"), by_hand([1, 2], [1, -1], [1, 1])
-    plan = objective.prepare(batch)
-    with pytest.raises(UserError, match="the plan is of 2 responses and the batch of 1"):
-        objective.loss(batch.select([0]), plan)
+    objective, two, ids = load_objective("gtpo"), torch.zeros(2), torch.zeros(2, dtype=torch.int64)
+    batch = by_hand([1, 2], [1, -1], [1, 1])
+    plan = load_objective("grpo_dapo").prepare(batch)
     there = replace(plan, lengths=plan.lengths.to("meta"), scale=plan.scale.to("meta"))
-    with pytest.raises(UserError, match="the plan is on meta and the batch on cpu"):
-        objective.loss(batch, there)
+    for make, said in (
+        (lambda: TokenBatch(two, two, torch.tensor([3, -1])), "`lengths` is -1 for response 1"),
+        (lambda: Groups(two, ids, torch.tensor([3, -1])), "`lengths` is -1 for response 1"),
+        (lambda: TokenBatch(two, two.to("meta"), torch.tensor([2])), "`advantages` is on meta, and `lengths` on cpu"),
+        (lambda: objective.advantages(Groups(two, ids, ids + 3, torch.ones(4))), "the lengths add up to 6"),
+        (lambda: load_objective("grpo_dapo").loss(batch.select([0]), plan), "the plan is of 2 responses and the batch"),
+        (lambda: load_objective("grpo_dapo").loss(batch, there), "the plan is on meta and the batch on cpu"),
+    ):
+        with pytest.raises(UserError, match=said):
+            make()

@@ -12,7 +12,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
 from tepo.objectives.functions import draws, tail_tokens, top_tokens
-from tepo.objectives.testing.case import LENGTHS, make_case
+from tepo.objectives.testing.case import make_case
 from tests.unit.objectives.flat import by_hand, loss_of, tensor
 
 SHARES = ("gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2")  # told apart by entropies too
@@ -187,18 +187,3 @@ def test_ties_stay_by_uid_and_then_by_position():
     objective = load_objective("top_entropy_v2", {"share": 0.5})
     for salt in range(3):
         assert [value > 0 for value in weights(objective, batch, salt)] == [True, False, False, True, False, True]
-
-
-@pytest.mark.parametrize(("keep", "sizes"), [("", (3, 2, 3)), ("finished", (3, 2, 2))])
-def test_of_a_group_in_the_mini_batch(keep, sizes):
-    """Sums and the largest of each group by hand; empty responses (the fourth) and filtered ones (the seventh) are not
-    in them."""
-    case, lines = make_case(1), {"n": "sum_gb(T > 0)", "s": "sum_i(d)", "J": "exp(d)*A*n*sum_gb(s)*max_gb(-s)"}
-    objective = load_objective("grpo_dapo", lines | {"keep": keep})
-    batch = case.batch(objective)
-    values = [value for value in objective.prepare(batch).values.values() if value.dim()]
-    sums = [part.sum().item() for part in (batch.logprobs - batch.old_logprobs).split(batch.lengths.tolist())]
-    for size, members in zip(sizes, ([0, 1, 2], [4, 5], [7, 8] if keep else [6, 7, 8]), strict=True):
-        token = sum(LENGTHS[: members[0]])
-        expected = {size, sum(sums[i] for i in members), max(-sums[i] for i in members)}
-        assert sorted(value[token].item() for value in values) == pytest.approx(sorted(expected))

@@ -13,15 +13,12 @@ from typer.testing import CliRunner
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.formula.row import kept_row, load_row, row_of
-from tepo.launch.local import why
+from tepo.formula.row import kept_row, row_of
 from tepo.objectives import Groups, Objective, load_objective
 from tepo.objectives.check import CHECKS, check_objective, check_runs, unsplit
 from tepo.objectives.testing.case import make_case
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.plan import composed
-from tepo.studies.plan_studies import plan_all
 from tepo.training.preflight import check_settings
 from tepo.training.run import Run
 from tepo_cli.main import app
@@ -110,20 +107,6 @@ def test_an_argument_that_may_be_left_out() -> None:
     torch.testing.assert_close(gradient(mine()), plain)
 
 
-def test_what_is_like_a_row_has_its_functions(folder: Path) -> None:
-    write(folder / "functions/soft.py", FILE)
-    write(folder / "objective/mine.yaml", "like: grpo_dapo\nfunctions: soft\nformula: {J: A*exp(soft(d))}\n")
-    below = load_row(write(folder / "objective/below.yaml", "like: mine\nformula: {J: 2*A*exp(soft(d))}\n"))
-    assert list(below.formula.mapping["functions"].values()) == [FILE]
-    away = load_row(write(folder / "objective/away.yaml", "like: mine\nformula: {J: A*d}\n"))
-    assert away.formula.digest == load_row("grpo_dapo", {"J": "A*d"}).formula.digest
-    assert "functions" not in away.formula.mapping
-    unread = write(folder / "objective/unread.yaml", "like: mine\nfunctions: soft\nformula: {J: A*d}\n")
-    with pytest.raises(UserError, match=r"nothing reads .*soft\.py") as caught:
-        _ = load_row(unread).formula
-    assert caught.value.where == f"{unread}:2 (functions)"
-
-
 # mistakes -------------------------------------------------------------------------------------------------------------
 DECORATOR, DEF = '@function(takes="token number?", gives="token")', "def soft(layout, x, width=2.0):"
 
@@ -147,19 +130,6 @@ def test_a_mistake_in_a_declaration_has_its_line(old: str, new: str, said: str, 
     assert said in str(caught.value)
     number = next((number for number, one in enumerate(text.splitlines(), 1) if line and line in one), None)
     assert caught.value.where == (f"own.py:{number}" if number else "own.py")
-
-
-def test_no_two_things_have_one_name() -> None:
-    with pytest.raises(UserError, match=r"soft is declared in own\.py:6 too") as caught:
-        Objective("mine", {"A": A, "J": "A*soft(d)"}, {}, functions={"own.py": FILE, "two.py": f"\n{FILE}"})
-    assert caught.value.where == "two.py:7"
-    with pytest.raises(UserError, match="'soft' has a meaning already and cannot be defined"):
-        mine(soft="d")
-
-
-def test_a_mistake_in_a_call_has_a_caret() -> None:
-    with pytest.raises(UserError, match=r"(?s)soft_g is of the rollout, and d is of the loss.*\^"):
-        mine(FILE.replace("soft", "soft_g"), "soft_g(d)*A")
 
 
 STATE = {  # what the body of a function does, what stands in front of it, and what changes
@@ -206,21 +176,6 @@ def test_what_a_function_gives_is_checked(code: str, said: str, line: int) -> No
         gradient(mine(FILE.replace(RETURN, f"    return {code}")))
     assert said in str(caught.value)
     assert caught.value.where == f"own.py:{line}"
-
-
-@pytest.mark.parametrize(
-    ("name", "takes", "gives", "code", "said"),
-    [
-        ("f_r", "response", "number", "x", "f_r gives float64 [9] on cpu; expected: float64 [] on cpu, a single"),
-        ("f_g", "any", "same", "x.sum()", "f_g gives float64 [] on cpu; expected: float64 [9] on cpu, as its"),
-    ],
-)
-def test_what_a_function_of_a_rollout_gives_is_checked(name: str, takes: str, gives: str, code: str, said: str) -> None:
-    text = f"@function(takes='{takes}', gives='{gives}')\ndef {name}(layout, x):\n    return {code}\n"
-    made = mine(f"from tepo.objectives import function\n{text}", "A*d", A=f"R*{name}(R)")
-    with pytest.raises(UserError) as caught:
-        made.advantages(make_case(5).groups())
-    assert said in caught.value.what
 
 
 # files ----------------------------------------------------------------------------------------------------------------
@@ -294,20 +249,6 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monk
         assert not mark.exists(), "executed for a number alone"
         check_runs(objective)
     assert mark.exists()
-
-
-def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
-    study = "title: T\nrows: [{label: A, objective: erf}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
-    write(own / "ablations/few.yaml", study)
-    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
-    unit.folder.path.mkdir(parents=True)
-    unit.folder.log.touch()
-    assert why(unit, "exit code 1") == "exit code 1"
-    changed(own, "x.erf()", "x.sin()")
-    said = why(unit, "exit code 1")
-    composed.cache_clear()  # as `tepo.run` does each time
-    ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
-    assert f"run {later.id} now" in said
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import shlex
-from dataclasses import replace
 from math import exp
 from typing import Any
 
@@ -49,19 +48,6 @@ def test_own_trainer_snippet(name):
     if name not in ("clip_cov", "kl_cov"):  # their draws depend on the uid, which the snippet numbers from 0
         torch.testing.assert_close(result.loss, loss_of(objective, case.batch(objective)).loss)
     assert torch.autograd.grad(result.loss, case.logits)[0].norm() > 0
-
-
-def test_accumulation_snippet():
-    scope: dict = {}
-    for code in snippets(PAGE)[:2]:
-        exec(code, scope)
-    case, objective = make_case(0), load_objective("tepo")
-    batch = case.batch(objective)
-    leaf = batch.logprobs.detach().requires_grad_()
-    batch = replace(batch, logprobs=leaf, entropies=batch.entropies.detach(), full_kl=None)
-    (expected,) = torch.autograd.grad(loss_of(objective, batch).loss, leaf)
-    scope["accumulate"](batch, [[0, 3, 1], [2], [8, 7, 6, 5, 4]])
-    torch.testing.assert_close(leaf.grad, expected)
 
 
 def test_theory_snippet_prints_what_the_page_shows():

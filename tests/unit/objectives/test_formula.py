@@ -93,7 +93,7 @@ def test_numbers_are_taken_where_tensors_are(J: str):
 
 @pytest.mark.parametrize("function", ["min", "max"])
 def test_equal_arguments_share_the_gradient_and_a_number_takes_none(function: str):
-    """At ratio 1 and away from it. That their order does not matter is asked of random formulas."""
+    """At ratio 1 and away from it. Whatever their order: the digest is the same."""
     for case in (make_case(0, drift=0.0), make_case(0)):
         whole = gradient(formula("exp(d)*A"), case)
         for parts, share in {"w, sg(w)": 1 / 2, "w, sg(w), sg(1*w)": 1 / 3, "w, w + 0*H_old, sg(w)": 2 / 3}.items():

@@ -171,14 +171,6 @@ def test_folders_that_are_not_one_model(folder: Path, damage: Callable[[Path], o
         load_policy(str(folder))
 
 
-def test_a_model_is_loaded_for_evaluation_and_saved_without_our_attention(tmp_path: Path) -> None:
-    policy = load_policy("package:laptop", dtype="bfloat16")
-    assert policy.model.dtype == torch.bfloat16
-    assert not policy.model.training
-    policy.model.save_pretrained(tmp_path)
-    assert "tepo" not in (tmp_path / "config.json").read_text()
-
-
 @pytest.mark.peft
 @pytest.mark.parametrize(
     "damage",

@@ -29,20 +29,14 @@ MISTAKES = [  # J, some of what is said, what the caret is under (unless empty)
     ("A*d + " + "(" * 41 + "d" + ")" * 41, "nested more than 40 deep", "("),
     ("А*logp", "cyrillic capital letter a", "А"),
     ("A.sum()*logp", "no dots", "A.sum()"),
-    ("clip(d)*A", "clip takes 3 arguments", "clip(d)"),
-    ("A*(A & d)", "no condition", "A"),
     ("top_b(H, d)*A*d", "wants a constant", "d"),
     ("logp", "reads nothing of the rollout", "logp"),
-    ("A*logp + sg(R*mean_g(H_old))*d", "several values of the rollout", ""),
-    ("lambda: 0", "not of this language", "lambda: 0"),
     ("A*(A > 0 & d > 1)", "& and | bind tighter than a comparison", ""),
     ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss", ""),
     ("sg(d)*A", "J has no gradient", ""),
-    ("d*A*9**9**9", "an exponent beyond 8", ""),
     ("mean_b(responses(H))*A*d", "wants one value per response here, and this is one per token", "H"),
     ("top_b(H, 20)*A*d", "a share from 0 to 1", "20"),
     ("clip(exp(d), 1 + 0.2, 1 - 0.2)*A", "clip from 1.2 to 0.8", "1 + 0.2"),
-    ("A*d*(1/(t - 1))", "1/(t - 1) is inf where t = 1", "1/(t - 1)"),
     ("where(t > 1, d/(t - 1), 0)*A", "a division by 0 where t = 1", "t - 1"),  # its gradient is NaN there
     ("A*d/finished", "a division by 0 where finished = 0", "finished"),
 ]
@@ -167,8 +161,6 @@ def test_what_a_run_keeps_is_the_row(name: str):
         ("like: tepo\nformula:\n  M: (A > 0\n", "no expression\n  (A > 0\n  ^", ":3 (formula.M)"),
         ("like: tepo\nformula:\n  Q: d\n", "nothing reads Q", ""),
         ("like: teppo\n", "did you mean 'tepo'?", ""),
-        ("like: mine\n", "back to the same method: mine → mine", ""),
-        ("like: ../up\n", "like is the name of a method", ""),
         ("like: tepo\nconstant: {beta: 1}\n", "unknown key of an objective", ""),
         ("like: tepo\nconstants: {beta: 010}\n", "YAML reads 010 as 8", ":2 (constants.beta)"),
     ],
@@ -198,7 +190,6 @@ def test_changes_set_constants_and_lines():
         ({"J": "w*A", "beta": 2}, "nothing reads beta\nin: objective.beta"),
         ({"beta": float("nan")}, "nan is no number"),
         ({"w": "exp(e)"}, "w: unknown name 'e'\n  exp(e)\n      ^\nin: objective.w"),
-        ({"average": "token"}, "did you mean 'tokens'?"),
     ],
 )
 def test_changes_that_cannot_be_meant(changes: dict, said: str):

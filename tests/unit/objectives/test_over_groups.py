@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
-from tepo.objectives.functions import draws, tail_tokens, top_tokens
+from tepo.objectives.functions import draws, tail_tokens
 from tepo.objectives.testing.case import make_case
 from tests.unit.objectives.flat import by_hand, loss_of, tensor
 
@@ -106,13 +106,6 @@ def test_length_term_of_4_5_1():
 
 
 # tokens that are selected ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("count", "expected"), [(2, [0, 0, 1, 0, 1]), (3, [1, 0, 1, 0, 1]), (9, [1, 1, 1, 0, 1])])
-def test_top_tokens_breaks_ties_by_the_smaller_draw(count, expected):
-    """Scores 2 1 3 -inf 2; the first 2 has the larger draw. -inf is never chosen."""
-    found = top_tokens(tensor(2, 1, 3, -torch.inf, 2), tensor(0.9, 0.1, 0.5, 0.1, 0.2), count, None)
-    assert found.int().tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("bound", "expected"),
     [
@@ -127,12 +120,6 @@ def test_tail_tokens_leaves_out_the_largest_until_the_mean_is_at_most_the_bound(
     among = torch.tensor([True, True, True, False, True])
     found = tail_tokens(tensor(2, 2, 7, 9, 1), among, bound, tensor(0, 1, 2, 3, 4), None)
     assert found.int().tolist() == expected
-
-
-def test_tail_tokens_keeps_what_is_no_number():
-    values, among, ties = tensor(1, torch.nan, torch.inf), torch.ones(3, dtype=torch.bool), tensor(0, 1, 2)
-    assert tail_tokens(values, among, 0.5, ties, None).tolist() == [True, False, True]
-    assert tail_tokens(values, ~among, 5.0, ties, None).tolist() == [False] * 3
 
 
 def test_draws_are_uniform_and_others_with_another_salt():

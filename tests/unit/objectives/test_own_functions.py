@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.formula.row import kept_row, row_of
@@ -118,8 +117,6 @@ DECORATOR, DEF = '@function(takes="token number?", gives="token")', "def soft(la
         (f"{DECORATOR}\n", "", "the file declares no function", ""),
         ("token number?", "tokn", "unknown word for what soft takes or gives 'tokn'", DEF),
         ('gives="token"', 'gives="number"', "gives a number of its micro-batch", DEF),
-        ("token number?", "response number?", "is of the loss, where it takes and gives values of tokens", DEF),
-        (DEF, "def H_old(layout, x, width=2.0):", "has the name of a given value", "def H_old"),
         (DEF, "def soft(x, width=2.0):", 'takes "token number?", and has the arguments (x, width=2.0)', "def soft"),
     ],
 )
@@ -167,7 +164,6 @@ def test_what_stays_the_same_may_be_kept() -> None:
         ("x.tolist()", "soft gives list; expected: float64 [24] on cpu, one per token", 6),
         ("layout.lengths.double()", "values[layout.sequence] gives each token the number of its response", 6),
         ("x.tahn()", "soft: AttributeError: 'Tensor' object has no attribute 'tahn'", 10),
-        ("layout.groups", "soft: RuntimeError: only a function whose name ends with _g or _r sees groups", 10),
         ("x*layout.all_sum(x.sum())", "only a function whose name ends with _r or _b looks", 10),
     ],
 )
@@ -212,43 +208,32 @@ def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path, monkey
         compose(["objective=erf"])
 
 
-def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = own / "executed"
+def test_a_run_keeps_the_text_and_executes_no_strange_file(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark, elsewhere = own / "executed", own / "elsewhere.py"
     path = changed(own, "return x.erf()", f"open({str(mark)!r}, 'w')\n    return x.erf()")
     config = compose(["objective=erf", f"store={own}/runs"])
     run = RunFolder.of(config)
     run.create(config, identity(config))
     stored = json.loads(run.config_file.read_text())["full"]["objective"]
-    assert row_of(stored).formula.digest == load_objective("erf").digest
     assert kept_row(stored, run.path).formula.digest == load_objective("erf").digest  # his own file
-    run.check_config()
     path.unlink()
     (own / "objective" / "erf.yaml").unlink()
     assert identity(config)["config"]["objective"] == row_of(stored).formula.digest  # needs no file
-    with pytest.raises(UserError, match="the run keeps Python that is not in functions/ of your TEPO_PATH") as caught:
+    with pytest.raises(UserError, match="the run keeps Python that is not in functions/ of your TEPO_PATH"):
         kept_row(stored, run.path)
-    assert caught.value.where == str(run.config_file)
-    elsewhere = write(own / "elsewhere.py", CODE)
+    write(elsewhere, CODE)
+    in_place_of_the_text = {**stored, "functions": str(elsewhere)}
     with pytest.raises(UserError, match=r"elsewhere\.py"):
-        kept_row({**stored, "functions": str(elsewhere)}, run.path)  # a path in place of the text
+        kept_row(in_place_of_the_text, run.path)
     assert not mark.exists()
 
     def swapped(objective: Mapping[str, Any]) -> list[str]:
         elsewhere.write_text(path.name)  # after it was looked at
         return []
 
-    with monkeypatch.context() as patch:
-        patch.setattr("tepo.formula.row.foreign_files", swapped)
-        kept = kept_row({**stored, "functions": str(elsewhere)}, run.path)
+    monkeypatch.setattr("tepo.formula.row.foreign_files", swapped)
+    kept = kept_row(in_place_of_the_text, run.path)
     assert list(kept.functions.values()) == [CODE], "what was looked at is what is executed"
-    with trust.caller():
-        trust.say(trusts=True)
-        objective = Objective(**kept_row(stored, run.path).parts)
-        assert objective.digest
-        assert objective.needs
-        assert not mark.exists(), "executed for a number alone"
-        check_runs(objective)
-    assert mark.exists()
 
 
 @pytest.mark.parametrize(

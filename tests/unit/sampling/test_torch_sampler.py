@@ -279,18 +279,6 @@ def expected(model):
     return texts(zip((job.number for job in JOBS), groups, strict=True))
 
 
-@pytest.mark.parametrize("seconds", [None, 0.0, 60.0])
-def test_a_batch_each_time_and_each_group_once(model, expected, seconds):
-    queue = TorchSampler(model, TOKENIZER, max_rows=2 * PARAMS.n).start(PARAMS)
-    assert queue.finished(seconds) == []
-    queue.add([])
-    queue.add(JOBS)
-    shares = [queue.finished(seconds), queue.finished(seconds)]
-    assert [len(share) for share in shares] == [2, 2]
-    assert texts(shares[0] + shares[1]) == expected
-    assert queue.finished(seconds) == []
-
-
 def test_bad_jobs_are_refused_as_they_are_added():
     """A window of 16 tokens: no response may go beyond it."""
     sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)

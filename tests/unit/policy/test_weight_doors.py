@@ -49,14 +49,6 @@ def test_nothing_reads_weights_beside_the_door() -> None:
     assert {str(file.relative_to(root)) for file in modules if reads(file)} == set(WAYS_IN)
 
 
-def test_servers_of_ours_pass_the_door() -> None:
-    """They are another program, which opens the files itself."""
-    text = (paths.PACKAGE / "sampling/vllm/server_sampler.py").read_text()
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-    (body,) = (ast.unparse(node) for node in functions if "= serve_command(" in ast.unparse(node))
-    assert body.index("options.check()") < body.index("serve_command(")
-
-
 # GGUF -----------------------------------------------------------------------------------------------------------------
 QUERY, UP = "blk.1.attn_q.weight", "blk.1.ffn_up.weight"
 

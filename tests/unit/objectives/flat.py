@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.objectives import TokenBatch
+from tepo.objectives import Loss, Objective, TokenBatch
 
 
 def tensor(*values: float) -> Tensor:
@@ -27,8 +27,11 @@ def by_hand(ratios: list[float], advantages: list[float], lengths: list[int] | N
     )
 
 
-def coefficients(objective, batch: TokenBatch, salt: int = 0) -> Tensor:
+def loss_of(objective: Objective, batch: TokenBatch, salt: int = 0) -> Loss:
+    return objective.loss(batch, objective.prepare(batch, salt=salt))
+
+
+def coefficients(objective: Objective, batch: TokenBatch) -> Tensor:
     """d J / d log pi times the number of tokens: the coefficient of grad log pi of a token-mean row [N]."""
-    loss = objective.loss(batch, objective.prepare(batch, salt=salt)).loss
-    (gradient,) = torch.autograd.grad(loss, batch.logprobs)
+    (gradient,) = torch.autograd.grad(loss_of(objective, batch).loss, batch.logprobs)
     return -gradient * len(batch.advantages)

@@ -1,49 +1,53 @@
+"""Numbers at the edge: any log-probs, nothing at all, responses that were cut, NaN, and dtypes of half precision."""
+
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from tepo.objectives import Groups, Objective, TokenBatch
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
 from tepo.objectives.batch import PER_TOKEN
-from tepo.objectives.testing.case import TabularCase, make_case
+from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import variants
-from tests.unit.objectives.flat import by_hand
+from tests.unit.objectives.flat import by_hand, loss_of
 
 ROWS = variants()
 LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))
 
 
 @st.composite
-def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
+def rollouts(draw) -> tuple[Groups, dict[str, Tensor]]:
     """Up to 5 responses of up to 3 tokens with any log-probs."""
     lengths = draw(st.lists(st.integers(0, 3), min_size=0, max_size=5))
     total, count = sum(lengths), len(lengths)
 
-    def numbers(strategy, size: int = total) -> torch.Tensor:
+    def numbers(strategy, size: int = total, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.tensor(draw(st.lists(strategy, min_size=size, max_size=size)), dtype=dtype)
 
-    entropy = st.floats(0.0, 12.0)
     rewards = numbers(st.sampled_from([0.0, 1.0, -1.0, 0.3]), count)
-    ids = torch.tensor(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)), dtype=torch.int64)
-    finished = torch.tensor(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
-    old_entropies = numbers(entropy)
-    lengths, values = torch.tensor(lengths, dtype=torch.int64), numbers(st.floats(0.0, 1.0), count)
+    ids, finished = numbers(st.integers(0, 1), count, torch.int64), numbers(st.booleans(), count, torch.bool)
+    old_entropies, values = numbers(st.floats(0.0, 12.0)), numbers(st.floats(0.0, 1.0), count)
+    lengths = torch.tensor(lengths, dtype=torch.int64)
     groups = Groups(rewards, ids, lengths, old_entropies, finished, 3, values=values)
     rest = {name: numbers(LOGPROB) for name in ("logprobs", *PER_TOKEN) if name.endswith("logprobs")}
-    rest |= {"entropies": numbers(entropy), "old_entropies": old_entropies, "full_kl": numbers(st.floats(0.0, 50.0))}
-    return groups, rest
+    return groups, rest | {"entropies": numbers(st.floats(0.0, 12.0)), "full_kl": numbers(st.floats(0.0, 50.0))}
 
 
-def run(objective, groups: Groups, values: dict) -> None:
+def batch_of(groups: Groups, values: dict[str, Tensor], advantages: Tensor) -> TokenBatch:
+    """The mini-batch of a rollout."""
+    shared = ("lengths", "group_ids", "finished", "max_new_tokens", "old_entropies")
+    uid = torch.arange(len(groups.lengths))
+    return TokenBatch(**values, **{name: getattr(groups, name) for name in shared}, advantages=advantages, uid=uid)
+
+
+def assert_finite(objective: Objective, groups: Groups, values: dict[str, Tensor]) -> None:
     leaves = {name: values[name].clone().requires_grad_() for name in ("logprobs", "entropies", "full_kl")}
     advantages = objective.advantages(groups)
     assert advantages.isfinite().all()
-    uid = torch.arange(len(groups.lengths))
-    shared = {name: getattr(groups, name) for name in ("lengths", "group_ids", "finished", "max_new_tokens")}
-    batch = TokenBatch(**(values | leaves), **shared, advantages=advantages, uid=uid)
-    out = objective.loss(batch, objective.prepare(batch))
+    out = loss_of(objective, batch_of(groups, values | leaves, advantages))
     assert out.loss.isfinite()
     assert out.loss.requires_grad
     gradients = torch.autograd.grad(out.loss, list(leaves.values()), allow_unused=True)
@@ -54,20 +58,15 @@ def run(objective, groups: Groups, values: dict) -> None:
 
 @pytest.mark.parametrize("label", ROWS)
 @settings(max_examples=6, deadline=None, derandomize=True)
-@given(case=batches(torch.float32))
-def test_any_log_probs(label, case):
-    run(ROWS[label], *case)
+@given(rollout=rollouts())
+def test_any_log_probs(label, rollout):
+    assert_finite(ROWS[label], *rollout)
 
 
-@pytest.mark.parametrize("label", ROWS)
-def test_nothing_in_the_batch_gives_zero_with_a_graph(label):
-    """No response, or two without a token."""
-    empty = torch.empty(0, dtype=torch.float64)
-    for count in (0, 2):
-        whole = torch.zeros(count, dtype=torch.int64)
-        ones = torch.ones(count, dtype=torch.float64)
-        groups = Groups(ones, whole, whole, empty, whole > 0, 3, values=ones)
-        run(ROWS[label], groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
+def test_no_maximum_over_no_token():
+    means = loss_of(ROWS["grpo_dapo"], by_hand([], [], [0])).metrics.means()
+    assert "actor/ratio_max" not in means
+    assert all(value == 0 for value in means.values())
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -78,8 +77,7 @@ def test_what_was_cut_leaves_no_trace(label):
     found = []
     for keep, chosen in (("finished", torch.ones(18, dtype=torch.bool)), ("", case.finished)):
         objective = replace(ROWS[label], keep=keep)
-        batch = case.batch(objective).select(chosen)
-        out = objective.loss(batch, objective.prepare(batch, salt=3))
+        out = loss_of(objective, case.batch(objective).select(chosen), salt=3)
         means = {name: value for name, value in out.metrics.means().items() if name != "actor/ratio_max"}
         found.append((out.loss, torch.autograd.grad(out.loss, case.logits)[0], torch.tensor([*means.values()])))
     for filtered, left in zip(*found, strict=True):
@@ -93,8 +91,7 @@ def test_what_was_cut_may_be_infinite(J):
     case = make_case(1)
     made = Objective("mine", {"A": "R - mean_g(R)", "w": "exp(d)", "J": J}, {}, keep="finished")
     batch = case.batch(made)
-    out = made.loss(batch, made.prepare(batch))
-    assert out.loss.isfinite()
+    out = loss_of(made, batch)
     (slope,) = torch.autograd.grad(out.loss, case.logits)
     assert slope.isfinite().all()
     assert all(value == value for value in out.metrics.means().values())
@@ -103,16 +100,10 @@ def test_what_was_cut_may_be_infinite(J):
 
 
 # what is no number ----------------------------------------------------------------------------------------------------
-def broken(values: torch.Tensor, place: int, value: float = torch.nan) -> torch.Tensor:
+def broken(values: Tensor, place: int, value: float = torch.nan) -> Tensor:
     values = values.detach().clone()
     values[place] = value
     return values
-
-
-def loss_of(objective: Objective, case: TabularCase, **changes: torch.Tensor) -> torch.Tensor:
-    """The loss of the case, its batch changed."""
-    batch = replace(case.batch(objective), **changes)
-    return objective.loss(batch, objective.prepare(batch)).loss
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -131,8 +122,8 @@ def test_what_is_no_number_reaches_the_loss_where_it_is_read(label):
         for place, value in ((2, torch.inf), (1, -torch.inf), (0, torch.nan), (-1, torch.nan)):
             may_be = {torch.inf: name == "full_kl", -torch.inf: name == "full_kl" or name.endswith("logprobs")}
             if not may_be.get(value):  # off the anchor's support, and log 0
-                loss = loss_of(objective, case, **{name: broken(getattr(batch, name), place, value)})
-                assert loss.isnan() == read, (name, value)
+                spoilt = replace(batch, **{name: broken(getattr(batch, name), place, value)})
+                assert loss_of(objective, spoilt).loss.isnan() == read, (name, value)
     if "old_entropies" in objective.inputs["rollout"]:
         spoilt = objective.advantages(replace(groups, old_entropies=broken(groups.old_entropies, 0)))
         assert spoilt[:1].isnan().all()
@@ -142,13 +133,57 @@ def test_its_gradient_is_nan_too():
     """A mask that a NaN switched off left gradients that looked sound."""
     objective, case = ROWS["tepo"], make_case(0)
     batch = case.batch(objective)
-    assert batch.entropies is not None
-    loss = loss_of(objective, case, entropies=broken(batch.entropies, -1))
+    loss = loss_of(objective, replace(batch, entropies=broken(batch.entropies, -1))).loss
     assert torch.autograd.grad(loss, case.logits)[0].isnan().any()
 
 
-def test_no_maximum_over_no_token():
-    batch, objective = by_hand([], [], [0]), ROWS["grpo_dapo"]
-    means = objective.loss(batch, objective.prepare(batch)).metrics.means()
-    assert "actor/ratio_max" not in means
-    assert all(value == 0 for value in means.values())
+# dtypes ---------------------------------------------------------------------------------------------------------------
+HALF = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("name", names())
+def test_rewards_of_any_dtype(name):
+    given, objective = make_case(0).groups(), load_objective(name)
+    expected = objective.advantages(replace(given, rewards=given.rewards.float()))
+    assert (expected.abs().max() > 0) == (name != "distillation")  # whose weight of the reward is 0
+    for dtype in (torch.int64, torch.bool, *HALF):
+        found = objective.advantages(replace(given, rewards=given.rewards.to(dtype)))
+        assert found.dtype == torch.float32, dtype
+        assert torch.equal(found, expected), dtype
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_of_4096_tokens(name, dtype):
+    """Four responses on-policy, as the first mini-batch of a step: loss and gradient are those of the same numbers in
+    float64."""
+    lengths, draw = torch.full((4,), 4096), torch.Generator().manual_seed(1)
+    entropies, old, full_kl = (torch.rand(4 * 4096, generator=draw).to(dtype) for _ in range(3))
+    rewards, ids, success = torch.tensor([1, 0, 1, 0], dtype=dtype), torch.zeros_like(lengths), torch.full((4,), 0.25)
+    groups = Groups(rewards, ids, lengths, entropies, lengths < 4097, 4096, values=success)
+    values = dict.fromkeys(("logprobs", "old_logprobs", "sampler_logprobs"), -2 * old)
+    values |= {"initial_logprobs": -2 * old - 0.125, "teacher_logprobs": -2 * old + 0.25}
+    values |= {"entropies": entropies * 0.99, "full_kl": full_kl}
+    objective, results = load_objective(name), []
+    advantages = objective.advantages(groups)
+    for wide in (dtype, torch.float64):
+        given = {name: value.to(wide) for name, value in values.items()}
+        given["logprobs"].requires_grad_()
+        whole = replace(groups, old_entropies=entropies.to(wide))
+        loss = loss_of(objective, batch_of(whole, given, advantages), salt=1).loss
+        results.append((loss.item(), torch.autograd.grad(loss, given["logprobs"])[0]))
+    (loss, slope), (exact, exact_slope) = results
+    assert slope.dtype == dtype
+    assert loss == pytest.approx(exact, rel=1e-5, abs=1e-6)
+    # float16 holds nothing below 6e-8: the gradient's own dtype is the limit
+    torch.testing.assert_close(slope.double(), exact_slope, rtol=1e-2, atol=6e-8)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_log_0_in_half_precision(dtype):
+    """The floor that stands for log 0 is beyond float16's range."""
+    logprobs = torch.tensor([-torch.inf, -1.0], dtype=dtype).requires_grad_()
+    batch = TokenBatch(torch.tensor([-1.0, -1.0], dtype=dtype), torch.tensor([1.0, 1.0]), torch.tensor([2]), logprobs)
+    loss = loss_of(load_objective("grpo_dapo"), batch).loss
+    assert loss.isfinite()
+    assert torch.autograd.grad(loss, logprobs)[0].tolist() == [0.0, -0.5]

@@ -13,11 +13,12 @@ from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives import literal_changed as changed
-from tests.unit.objectives import literal_gaps as gaps
+from tests.unit.objectives.flat import loss_of
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED | gaps.GAPS | changed.CHANGED
+Case = tuple[str, dict[str, Any], Callable[[View], Tensor]]
+ROWS = LITERAL | SELECTED | changed.CHANGED
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
 UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po", "dgpo", "distillation"}
 
@@ -30,8 +31,7 @@ def compare(
     objective: Objective, literal: Callable[[View], Tensor], case: TabularCase, salt: int = 0
 ) -> dict[str, Tensor]:
     """Loss and logit gradient of both; returns the diagnostics."""
-    batch = case.batch(objective)
-    out = objective.loss(batch, objective.prepare(batch, salt=salt))
+    out = loss_of(objective, case.batch(objective), salt)
     (ours,) = torch.autograd.grad(out.loss, case.logits)
     value = -literal(View(case))
     (theirs,) = torch.autograd.grad(value, case.logits)
@@ -84,33 +84,39 @@ def test_constants_that_no_case_reaches(name):
 
 
 TO_THE_LETTER = {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "average": "sums"}  # Eq. 1-3 of TPO
+SUMS = {"A": "R - mean_g(R)", "average": "sums"}  # Tinker's
+OTHER: list[Case] = [
+    ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+    ("gvpo", {"beta": 2}, changed.gvpo(2)),
+    ("target_po", {"eta": 0.3}, changed.target_po(0.3)),
+    ("target_po", TO_THE_LETTER, changed.target_po(sums=True)),
+    ("kpop", {"phi": 0.002}, changed.kpop(0.002)),
+    ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, changed.maspo(0.2, 0.5, (0.5, 2))),
+    ("dgpo", {"n": 2, "m": 3}, changed.dgpo(2, 3)),
+    ("cppo", {"delta": 0.02, "floor": 0.3, "budget": 0.005}, changed.cppo(0.02, 0.3, 0.005)),
+    ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, changed.cppo(0.05, 0.8, 0.001)),
+    *(("m2po", {"tau": tau}, changed.m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
+    ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, changed.m2po(every_token=True)),
+    ("distillation", {"alpha": 1, "beta": 0.5}, changed.distillation(1, 0.5)),
+    *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
+    ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, changed.reinforce_pp_no_group(1, 0.1)),
+    ("bypass_pg_is", {"cap": 1}, changed.bypass_pg_is(1)),
+    (
+        "mhpo",
+        {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
+        mhpo(0.3, (0.7, 3), (2, 0.5)),
+    ),
+    ("clip_cov", {"share": 1}, clip_cov(1.0)),
+    ("kl_cov", {"share": 0.25}, kl_cov(0.25)),
+    ("steer", THEOREM, steer("theorem")),
+    ("steer", LINEAR, steer(shape="linear", ceiling=1.2)),
+    ("steer", THEOREM | LINEAR, steer("theorem", "linear", ceiling=1.2)),
+    ("bypass_ppo", SUMS | {"high": 0.2}, changed.TINKER["ppo"]),
+    ("cispo", SUMS | {"w": "exp(logp - logp_sampler)", "high": 3}, changed.TINKER["cispo"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "literal"),
-    [
-        ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
-        ("gvpo", {"beta": 2}, changed.gvpo(2)),
-        ("target_po", {"eta": 0.3}, changed.target_po(0.3)),
-        ("target_po", TO_THE_LETTER, changed.target_po(sums=True)),
-        ("kpop", {"phi": 0.002}, changed.kpop(0.002)),
-        ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, changed.maspo(0.2, 0.5, (0.5, 2))),
-        ("dgpo", {"n": 2, "m": 3}, changed.dgpo(2, 3)),
-        ("cppo", {"delta": 0.02, "floor": 0.3, "budget": 0.005}, changed.cppo(0.02, 0.3, 0.005)),
-        ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, changed.cppo(0.05, 0.8, 0.001)),
-        *(("m2po", {"tau": tau}, changed.m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
-        ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, changed.m2po(every_token=True)),
-        ("distillation", {"alpha": 1, "beta": 0.5}, changed.distillation(1, 0.5)),
-        *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
-        ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, gaps.reinforce_pp_no_group(1, 0.1)),
-        ("bypass_pg_is", {"cap": 1}, gaps.bypass_pg_is(1)),
-        (
-            "mhpo",
-            {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
-            mhpo(0.3, (0.7, 3), (2, 0.5)),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes", "literal"), OTHER)
 def test_other_constants(name, changes, literal):
     for seed in range(3):
         compare(load_objective(name, changes), literal, make_case(seed))
@@ -124,63 +130,32 @@ def test_clip_cov_draws_many(salt):
     assert drawn.sum() == int(0.2 * 48)
 
 
-def test_clip_cov_draws_all_candidates_when_they_are_few():
-    compare(load_objective("clip_cov", {"share": 1}), clip_cov(1.0), make_case(4))
-
-
-def test_kl_cov_takes_the_top_share():
-    tokens = compare(load_objective("kl_cov", {"share": 0.25}), kl_cov(0.25), make_case(3))
-    assert tokens["kl_mask"].sum() == 6
-
-
-@pytest.mark.parametrize(("form", "size"), [("code", {}), ("theorem", THEOREM)])
-@pytest.mark.parametrize(("shape", "ceiling", "weight"), [("exponential", 1.0, {}), ("linear", 1.2, LINEAR)])
-def test_steer_forms(form, size, shape, ceiling, weight):
-    compare(load_objective("steer", size | weight), steer(form, shape, ceiling=ceiling), make_case(5))
-
-
-E = "logp - logp_sampler"
-MORE: dict[str, tuple[str, dict[str, Any], Callable[[View], Tensor]]] = {
-    "largest k2 by the current policy": (
+MASKS: list[Case] = [
+    ("trm_current", {"delta": 0.2}, trust_region(lambda gaps: max(g * g / 2 for g in gaps) <= 0.2)),
+    (
         "trm_current",
-        {"delta": 0.2},
-        trust_region(lambda gaps: max(g * g / 2 for g in gaps) <= 0.2),
-    ),
-    "mean k3 by the current policy": (
-        "trm_current",
-        {"v": f"mean_i(k3(-({E}))) <= 0.1"},
+        {"v": "mean_i(k3(-(logp - logp_sampler))) <= 0.1"},
         trust_region(lambda gaps: statistics.fmean(math.exp(g) - 1 - g for g in gaps) <= 0.1),
     ),
-    "tokens that moved little": ("glm_5", {"low": 0.1, "high": 0.15}, gaps.glm_5(0.1, 0.15)),
-    "products of gaps below a bound": ("seq_mis", {"cap": 1.02}, gaps.seq_mis(1.02)),
-    "MIS": ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "veto": 0.8}, gaps.mis(1.05, 0.9, 1.1, 0.8)),
-    "MIS, no veto": ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1}, gaps.mis(1.05, 0.9, 1.1)),
-    "chained rejection": (
+    ("glm_5", {"low": 0.1, "high": 0.15}, changed.glm_5(0.1, 0.15)),
+    ("seq_mis", {"cap": 1.02}, changed.seq_mis(1.02)),
+    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "veto": 0.8}, changed.mis(1.05, 0.9, 1.1, 0.8)),
+    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1}, changed.mis(1.05, 0.9, 1.1)),
+    (
         "chained_rejection",
         {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "delta": 0.02},
-        gaps.chained_rejection(1.05, 0.9, 1.1, 0.02),
+        changed.chained_rejection(1.05, 0.9, 1.1, 0.02),
     ),
-    "outliers": ("outlier_mask", {"alpha": 0.85, "beta": 1.1}, gaps.outlier_mask(0.85, 1.1)),
-    "off-policy responses": ("opsm", {"delta": 0.02}, opsm(0.02)),
-    "half of the tokens": ("top_entropy", {"share": 0.5}, top_entropy(0.5)),
-    "half of the tokens, over these": ("top_entropy_v2", {"share": 0.5}, top_entropy(0.5, over_kept=True)),
-}
+    ("outlier_mask", {"alpha": 0.85, "beta": 1.1}, changed.outlier_mask(0.85, 1.1)),
+    ("opsm", {"delta": 0.02}, opsm(0.02)),
+    ("top_entropy", {"share": 0.5}, top_entropy(0.5)),
+    ("top_entropy_v2", {"share": 0.5}, top_entropy(0.5, over_kept=True)),
+]
 
 
-@pytest.mark.parametrize("label", MORE)
-def test_masks_that_act(label):
+@pytest.mark.parametrize(("name", "changes", "literal"), MASKS)
+def test_masks_that_act(name, changes, literal):
     """Bounds between the values of the case: some tokens or responses stay, some leave."""
-    name, changes, literal = MORE[label]
     tokens = compare(load_objective(name, changes), literal, make_case(3, repeat=2))
     factor = tokens["correction"] if "correction" in tokens else tokens["weight"]
     assert 0 < (factor == 0).sum() < len(factor)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "loss"),
-    [("bypass_ppo", {"high": 0.2}, "ppo"), ("cispo", {"w": "exp(logp - logp_sampler)", "high": 3}, "cispo")],
-)
-def test_losses_of_tinker(name, changes, loss):
-    objective = load_objective(name, {"A": "R - mean_g(R)", "average": "sums", **changes})
-    for seed in range(3):
-        compare(objective, gaps.TINKER[loss], make_case(seed))

@@ -1,5 +1,8 @@
+"""Attention over packed sequences, the kernels it takes, layers that are compiled, and the check of all these."""
+
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
@@ -9,10 +12,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.common.errors import UserError
+from tepo.policy import kernel_check
+from tepo.policy.kernel_check import Segments, attention_errors, check_kernels, fused, layer_errors, logprob_errors
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import kernel_attention, packed_attention
-from tepo.policy.model.compiled_layers import FAMILIES, compile_layers
+from tepo.policy.model.compiled_layers import FAMILIES, compile_layers, norm
 from tepo.policy.model.kernel_attention import flash4, sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import pack
@@ -33,9 +38,8 @@ from tests.support.models import gradients, make_groups, make_model, plain_stati
 )
 def test_packed_equals_plain(family, changes, short, monkeypatch):
     monkeypatch.setattr(packed_attention, "_SHORT", 10**6 if short else 0)
-    model, groups = make_model(family, torch.float64, **changes), make_groups(groups=4, longest=40)
-    plain = make_model(family, torch.float64, **changes)
-    packed = pack(groups)
+    model, plain = (make_model(family, torch.float64, **changes) for _ in range(2))
+    packed = pack(groups := make_groups(groups=4, longest=40))
     assert len(SegmentLayout(packed).blocks) >= 2
     found = token_statistics(model, packed, StatisticsOptions(entropy_gradient=True, temperature=0.7))
     logprobs, entropies = plain_statistics(plain, groups, temperature=0.7)
@@ -44,61 +48,26 @@ def test_packed_equals_plain(family, changes, short, monkeypatch):
     weights = torch.linspace(-1, 1, len(logprobs), dtype=torch.float64)
     ours = gradients(model, (weights * (found.logprobs + 0.3 * found.entropies)).sum())
     theirs = gradients(plain, (weights * (logprobs + 0.3 * entropies)).sum())
-    assert ours.keys() == theirs.keys()
-    for name, expected in theirs.items():
-        torch.testing.assert_close(
-            ours[name], expected, atol=2e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
-
-
-def test_gradient_checkpointing_changes_nothing():
-    model, packed = make_model("qwen2"), pack(make_groups())
-    plain = gradients(model, token_statistics(model, packed).logprobs.sum())
-    model.gradient_checkpointing_enable()
-    model.train()
-    again = gradients(model, token_statistics(model, packed).logprobs.sum())
-    for name, expected in plain.items():
-        torch.testing.assert_close(again[name], expected)
+    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-5)
 
 
 def test_a_prepared_model_behaves_as_before_elsewhere():
     model, plain = make_model("qwen2"), make_model("qwen2")
     token_statistics(model, pack(make_groups()))
-    ids = torch.tensor([[0, 0, 3, 4, 5], [7, 8, 9, 10, 11]])
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    torch.testing.assert_close(
-        model(input_ids=ids, attention_mask=mask).logits, plain(input_ids=ids, attention_mask=mask).logits
-    )
-    kept = [
-        m.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=0)
-        for m in (model, plain)
-    ]
-    assert torch.equal(*kept)
+    ids, mask = torch.tensor([[0, 0, 3, 4], [7, 8, 9, 10]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    logits = [one(input_ids=ids, attention_mask=mask).logits for one in (model, plain)]
+    torch.testing.assert_close(*logits)
 
 
-def test_soft_capping_is_refused():
-    packed = pack(make_groups())
-    rows = torch.zeros(1, 1, len(packed.tokens), 8)
-    with pytest.raises(UserError, match="soft-capping"):
-        packed_attention.packed_attention(
-            torch.nn.Module(), rows, rows, rows, None, packed_layout=SegmentLayout(packed), softcap=30.0
-        )
-
-
+# kernels --------------------------------------------------------------------------------------------------------------
 @pytest.mark.gpu
 def test_varlen_kernel_against_blocks():
     packed = pack(make_groups(longest=60)).to("cuda")
     layout = SegmentLayout(packed)
     torch.manual_seed(0)
-    query, key, value = (
-        torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2)
-    )
-    torch.testing.assert_close(
-        varlen(query, key, value, Attention(layout, 0.125)),
-        sdpa_blocks(query, key, value, Attention(layout, 0.125)),
-        atol=2e-2,
-        rtol=2e-2,
-    )
+    tensors = [torch.randn(len(packed.tokens), heads, 64, device="cuda").bfloat16() for heads in (4, 2, 2)]
+    values = [way(*tensors, Attention(layout, 0.125)) for way in (varlen, sdpa_blocks)]
+    torch.testing.assert_close(*values, atol=2e-2, rtol=2e-2)
 
 
 @pytest.fixture
@@ -142,11 +111,9 @@ def assert_equals_sdpa(kernel, window):
     torch.manual_seed(0)
     wide = {"dtype": torch.float64, "requires_grad": True}
     tensors = [torch.randn(len(packed.tokens), heads, 8, **wide) for heads in (4, 2, 2)]
-    results = [way(*tensors, Attention(layout, 0.3, window)) for way in (kernel, sdpa_blocks)]
-    weight = torch.randn_like(results[0])
-    pairs = zip(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in results), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(one, other)
+    outputs = [way(*tensors, Attention(layout, 0.3, window)) for way in (kernel, sdpa_blocks)]
+    weight = torch.randn_like(outputs[0])
+    torch.testing.assert_close(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in outputs))
 
 
 @pytest.mark.parametrize("window", [None, 5])
@@ -178,8 +145,9 @@ def flash_attn_4(monkeypatch):
     return cute.flash_attn_varlen_func
 
 
+@pytest.mark.usefixtures("flash_attn_4")
 @pytest.mark.parametrize("window", [None, 5])
-def test_flash_attn_4_is_called_as_it_wants_it(flash_attn_4, window):
+def test_flash_attn_4_is_called_as_it_wants_it(window):
     assert_equals_sdpa(flash4, window)
 
 
@@ -194,24 +162,7 @@ def test_a_model_that_was_told_to_takes_flash_attn_4_and_keeps_it(flash_attn_4, 
         told.train()
     found, expected = (gradients(model, token_statistics(model, packed).logprobs.sum()) for model in (told, plain))
     assert flash_attn_4.call_count == (4 if checkpointing else 2)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("capability", "there", "reason"),
-    [
-        (None, True, "compute capability 9.0"),
-        ((8, 9), True, "compute capability 9.0"),
-        ((9, 0), False, "not installed"),
-        ((9, 0), True, None),
-        ((10, 0), True, None),
-    ],
-)
-def test_what_keeps_flash_attn_4_from_training(monkeypatch, capability, there, reason):
-    monkeypatch.setattr(kernel_attention, "find_spec", lambda name: "a spec" if there else None)
-    found = kernel_attention.flash4_hindrance(capability)
-    assert reason in found[0] if reason else found is None
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -235,11 +186,6 @@ def test_the_functions_that_are_compiled_are_those_of_every_family(family):
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_layers_that_are_not_known_are_not_compiled():
-    with pytest.raises(UserError, match="llama with gelu are not known"):
-        compile_layers(make_model("llama", hidden_act="gelu"))
-
-
 @pytest.mark.parametrize(
     ("dtype", "old", "fix"), [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")]
 )
@@ -252,3 +198,46 @@ def test_dense_masks_of_long_sequences_are_refused_on_a_gpu(torchs_varlen, dtype
         rows = torch.empty(4999, 1, 8, device="cuda", dtype=dtype)
         with pytest.raises(UserError, match=f"(?s)4999 tokens need the variable-length kernel.*{fix}"):
             kernel_attention.attend(rows, rows, rows, Attention(layout, 1.0))
+
+
+# the check of kernels -------------------------------------------------------------------------------------------------
+def wrong(errors) -> list[str]:
+    return [what for what, error, bound in errors if not error <= bound]
+
+
+def test_a_fault_of_a_kernel_is_noticed(monkeypatch):
+    """A window that is one too wide, a norm with another epsilon, the log-prob of the next token."""
+    case, right = Segments("window", ((6, (20,)), (3, (5, 9))), (4, 2), 16, 7), kernel_check.attend
+    assert wrong([*attention_errors(case, "cpu"), *layer_errors("cpu", lambda it: it), *logprob_errors("cpu")]) == []
+
+    def changed(function):
+        return (lambda *given, eps: function(*given, eps=0.1)) if function is norm else function
+
+    assert "norm: error, output" in wrong(layer_errors("cpu", changed))
+    shifted = logprob_errors(
+        "cpu", lambda hidden, weight, targets: fused()(hidden, weight, (targets + 1) % len(weight))
+    )
+    assert "error, log-prob, rms" in wrong(shifted)
+
+    def wider(*tensors, how):
+        return right(*tensors, how=replace(how, window=how.window + 1))
+
+    monkeypatch.setattr(kernel_check, "attend", wider)
+    assert "window: error, output" in wrong(attention_errors(case, "cpu"))
+
+
+def test_kernels_that_a_run_asks_for_are_tried_before_it_begins(monkeypatch):
+    """With the heads and the windows of its model."""
+    sizes = SimpleNamespace(num_attention_heads=4, num_key_value_heads=2, hidden_size=64, sliding_window=32)
+    tried = []
+
+    def attention(query, *rest, how):
+        tried.append((query.shape[1:], how.window))
+        return kernel_check.attend(query, *rest, how=how)
+
+    monkeypatch.setattr(kernel_check, "flash4", attention)
+    check_kernels(["flash4"], sizes, "cpu")
+    assert tried == [((4, 16), None), ((4, 16), 50)]
+    monkeypatch.setattr(kernel_check, "flash4", lambda *given, how: 1.1 * attention(*given, how=how))
+    with pytest.raises(UserError, match="flash4 does not hold here against torch: all keys: error, output"):
+        check_kernels(["flash4"], sizes, "cpu")

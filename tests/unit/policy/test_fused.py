@@ -52,16 +52,6 @@ def test_values_and_gradients(shape, temperature, budget):
         torch.testing.assert_close(value, expected, atol=1e-10, rtol=1e-8)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_no_tokens_at_all(dtype):
-    hidden = torch.zeros(0, 64, dtype=dtype, requires_grad=True)
-    logprobs, entropies, _ = ours(
-        hidden, torch.zeros(3000, 64, dtype=dtype), torch.zeros(0, dtype=torch.int64), budget=1
-    )
-    logprobs.sum().backward()
-    assert (logprobs.shape, entropies.shape, hidden.grad.shape) == ((0,), (0,), (0, 64))
-
-
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["cut", "direct"])
 def test_gradcheck_of_the_exact_kl(budget):
     hidden, weight, targets = inputs(4, 9, 3)
@@ -97,19 +87,14 @@ def test_an_exact_kl_is_the_same_cut_by_tokens(cut, dtype):
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
-def test_the_entropy_comes_detached_unless_asked_for(budget):
+def test_what_is_not_asked_for_is_not_made(budget):
+    """The entropy has no gradient, there is no KL, and a head that is frozen takes none."""
     hidden, weight, targets = inputs(5, 3000, 4)
-    logprobs, entropies, kl = ours(hidden, weight, targets, budget=budget)
-    assert logprobs.requires_grad
-    assert not entropies.requires_grad
-    assert kl is None
+    logprobs, entropies, kl = ours(hidden, weight.detach(), targets, budget=budget)
+    assert (entropies.requires_grad, kl) == (False, None)
     assert ours(hidden, weight, targets, need_entropy=False, budget=budget)[1] is None
-    ours(hidden, weight.detach(), targets, budget=budget)[0].sum().backward()
-    assert weight.grad is None
-    expected = torch.autograd.grad(naive(hidden, weight, targets)[0].sum(), (hidden, weight))
-    torch.testing.assert_close(hidden.grad, expected[0])
-    for value, wanted in zip(torch.autograd.grad(logprobs.sum(), (hidden, weight)), expected, strict=True):
-        torch.testing.assert_close(value, wanted)
+    slope = torch.autograd.grad(naive(hidden, weight, targets)[0].sum(), hidden)
+    torch.testing.assert_close(torch.autograd.grad(logprobs.sum(), hidden), slope)
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
@@ -140,12 +125,10 @@ def test_bfloat16_inputs_accumulate_in_float32(budget):
 
 
 def test_a_tile_is_as_large_as_the_card_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib << 30))
-    sizes = {}
-    for gib in (24, 79, 139):
-        sizes[gib] = StatisticsOptions().tile(torch.device("cuda")) >> 20
-        assert StatisticsOptions(budget=7).tile(torch.device("cuda")) == 7
-    assert sizes == {24: 128, 79: 128, 139: 512}
+    for gib, mib in ((24, 128), (79, 128), (139, 512)):
+        card = SimpleNamespace(total_memory=gib << 30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, card=card: card)
+        assert StatisticsOptions().tile(torch.device("cuda")) == mib << 20
     assert StatisticsOptions().tile(torch.device("cpu")) == 128 << 20
 
 
@@ -226,22 +209,6 @@ def test_triton_kernels_compile_for_every_card(tmp_path: Path) -> None:
     with_triton(_COMPILED, tmp_path)
     named = {file.name for file in Path(tepo.__file__).parent.rglob("*.py") if "import triton" in file.read_text()}
     assert named == {"tile_triton.py"}
-
-
-_WHERE_NONE_RUNS = """
-import torch
-from tepo.policy.logprobs.tile import kernels_run
-print([kernels_run(torch.device("cpu")) for _ in range(2)])
-"""
-
-
-def test_where_no_kernel_runs_one_warning_says_what_to_install() -> None:
-    """On a CPU: without Triton its import fails, with it the launch."""
-    done = python("-c", _WHERE_NONE_RUNS)
-    assert done.stdout == "[False, False]\n"
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Triton's kernels do not run here (")
-    assert line.endswith("apt-get install gcc python3-dev")
 
 
 _ON_GPU = """

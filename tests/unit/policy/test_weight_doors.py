@@ -13,7 +13,6 @@ from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.policy.model.fetch import fetch, read_gguf
 from tepo.policy.model.load_policy import load_policy
-from tepo.policy.model.weight_check import fault_of
 from tepo.policy.warmstart import RECIPES, save_base, start
 from tests.unit.policy.gguf_files import Arrays, write_gguf
 
@@ -33,16 +32,15 @@ WAYS_IN = {
 }
 
 
-def reads(file: Path) -> set[str]:
-    """The readers that a module calls."""
-    found = set()
+def reads(file: Path) -> bool:
+    """Whether a module calls a reader."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             owner, _, name = called.rpartition(".")
             if (name in READERS or called in READERS) and not (name == "from_pretrained" and owner in NO_WEIGHTS):
-                found.add(name)
-    return found
+                return True
+    return False
 
 
 def test_nothing_reads_weights_beside_the_door() -> None:
@@ -51,32 +49,12 @@ def test_nothing_reads_weights_beside_the_door() -> None:
     assert {str(file.relative_to(root)) for file in modules if reads(file)} == set(WAYS_IN)
 
 
-def test_servers_of_ours_pass_the_door() -> None:
-    """They are another program, which opens the files itself."""
-    text = (paths.PACKAGE / "sampling/vllm/server_sampler.py").read_text()
-    (started,) = (
-        node
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef) and "serve_command(" in ast.unparse(node) and node.name != "serve_command"
-    )
-    body = ast.unparse(started)
-    assert body.index("options.check()") < body.index("serve_command(")
-
-
 # GGUF -----------------------------------------------------------------------------------------------------------------
 QUERY, UP = "blk.1.attn_q.weight", "blk.1.ffn_up.weight"
 
 
 def changed(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], Arrays]:
     return lambda arrays: arrays | {name: np.ascontiguousarray(change(arrays[name].copy()))}
-
-
-def spoilt(value: float) -> Callable[[np.ndarray], np.ndarray]:
-    def put(array: np.ndarray) -> np.ndarray:
-        array.flat[7] = value
-        return array
-
-    return put
 
 
 def test_a_whole_file_is_the_model(tmp_path: Path) -> None:
@@ -90,10 +68,9 @@ def test_a_whole_file_is_the_model(tmp_path: Path) -> None:
     "edit",
     [
         lambda arrays: arrays | {"output.weight": arrays["token_embd.weight"] + 1},
-        lambda arrays: {name: value.astype(np.float16) for name, value in arrays.items()},
-        lambda arrays: dict(reversed(arrays.items())),
+        lambda arrays: {name: value.astype(np.float16) for name, value in reversed(arrays.items())},
     ],
-    ids=["a head of its own", "another type", "another order"],
+    ids=["a head of its own", "another type and order"],
 )
 def test_other_whole_files_are_taken(tmp_path: Path, edit: Callable[[Arrays], Arrays]) -> None:
     model, _ = read_gguf(write_gguf(tmp_path / "own.gguf", edit))
@@ -106,14 +83,9 @@ def test_other_whole_files_are_taken(tmp_path: Path, edit: Callable[[Arrays], Ar
     [
         (lambda arrays: arrays.pop(QUERY) is None or arrays, 2, r"in part \(1 missing: .*layers.1.self_attn.q_proj"),
         (changed(UP, lambda array: array[:-4]), 2, r"1 of another shape: .*up_proj.weight \(252 x 96 in place of 256"),
-        (changed(QUERY, lambda array: array[:, :-1]), 2, "of another shape"),
-        (changed("token_embd.weight", lambda array: array[:-2]), 2, "vocab_size 42, they have 40 rows"),
         (dict, 3, r"it says 3 layers, they have 2 \(12 missing: .*layers.2"),
-        (dict, 1, r"it says 1 layer, they have 2 \(12 too many: blk.1"),
-        (lambda arrays: arrays | {"blk.0.odd.weight": np.ones(96, np.float32)}, 2, "1 too many: blk.0.odd.weight"),
         (lambda arrays: arrays | {"rope_freqs.weight": np.ones(16, np.float32)}, 2, "1 too many: rope_freqs.weight"),
-        (changed(UP, spoilt(np.nan)), 2, "mlp.up_proj.weight is not finite: 1 of 24,576"),
-        (changed("token_embd.weight", spoilt(-np.inf)), 2, "embed_tokens.weight is not finite"),
+        (changed(UP, lambda array: array.astype(np.float16) * np.inf), 2, "mlp.up_proj.weight is not finite"),
     ],
 )
 def test_tensors_that_are_not_those_of_the_metadata(
@@ -131,20 +103,9 @@ def test_tensors_that_are_not_those_of_the_metadata(
     ("damage", "message"),
     [
         (lambda content: content[:-1000], "damaged, cut off or no GGUF file"),
-        (lambda content: content[:500], "damaged, cut off or no GGUF file"),
-        (lambda content: b"GGUF", "damaged, cut off or no GGUF file"),
-        (lambda content: b"{}" * 100, "damaged, cut off or no GGUF file"),
         (lambda content: b"", "the file is empty"),
-        (lambda content: b"PK\3\4" + content, "no GGUF file, but a zip archive"),
-        (lambda content: b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),
-        (
-            lambda content: content.replace(b"general.architecture", b"general.architectura"),
-            "no `general.architecture`",
-        ),
-        (
-            lambda content: content.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.merger"),
-            "does not load: it lacks",
-        ),
+        (lambda content: content.replace(b"general.architecture", b"general.architectura"), "no `general.archi"),
+        (lambda content: content.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.merger"), "does not load: it lac"),
     ],
 )
 def test_damaged_files(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
@@ -153,25 +114,6 @@ def test_damaged_files(tmp_path: Path, damage: Callable[[bytes], bytes], message
     with pytest.raises(UserError, match=message) as refused:
         read_gguf(file)
     assert refused.value.where == str(file)
-
-
-def test_what_is_no_file_of_a_language_model(tmp_path: Path) -> None:
-    for file in (write_gguf(tmp_path / "a.gguf", kind="clip"), write_gguf(tmp_path / "b.gguf", tokens=False)):
-        with pytest.raises(UserError, match="the file does not load"):
-            read_gguf(file)
-    with pytest.raises(UserError, match="a folder, and no GGUF file"):
-        read_gguf(tmp_path)
-
-
-# numbers --------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_a_number_that_is_not_finite_is_found_in_every_type(dtype: torch.dtype, value: float) -> None:
-    tensor = torch.linspace(-1, 1, 35).to(dtype).view(5, 7)
-    assert not fault_of(tensor)
-    assert not fault_of(tensor.new_empty(0, 7))
-    tensor[3, 2] = value
-    assert fault_of(tensor) == "not finite: 1 of 35 numbers are NaN or infinite"
 
 
 def test_a_warm_start_that_diverged_is_not_saved(tmp_path: Path) -> None:

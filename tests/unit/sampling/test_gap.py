@@ -1,16 +1,14 @@
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import pytest
 import torch
 
 from tepo.common.errors import RunFailed
+from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import Evidence, Gap, GapAlarm, borrowed_weights, default_bound
 from tests.support.models import tiny_model
 
 
-def alarm(bound=1e-3, sampler_dtype="float32", trainer_dtype="float32", temperature=1.0):
-    return GapAlarm(bound, temperature=temperature, dtypes=(sampler_dtype, trainer_dtype))
+def alarm(bound=1e-3, sampler_dtype="float32", trainer_dtype="float32", temperature=1.0, **more):
+    return GapAlarm(bound, temperature=temperature, dtypes=(sampler_dtype, trainer_dtype), **more)
 
 
 def test_gap_is_what_its_names_say():
@@ -24,37 +22,6 @@ def test_gap_is_what_its_names_say():
     assert (gap.mean, gap.max, gap.share) == (pytest.approx(0.9), pytest.approx(3.0), pytest.approx(0.5))
 
 
-class Rank:
-    """One of two ranks, threads that meet in every collective: where one stayed away, the other would wait."""
-
-    def __init__(self, rank: int, meeting: Barrier, values: dict):
-        self.rank, self.meeting, self.values = rank, meeting, values
-
-    def all_gather(self, value):
-        self.values[self.rank] = value
-        self.meeting.wait(timeout=120)
-        both = [self.values[0], self.values[1]]
-        self.meeting.wait(timeout=120)
-        return both
-
-    def all_sum(self, value):
-        return sum(self.all_gather(value))
-
-
-def on_two_ranks(function):
-    meeting, values = Barrier(2), {}
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda rank: function(Rank(rank, meeting, values)), range(2)))
-
-
-def test_ranks_add_up():
-    """Two ranks with unequal shares give the figures of the whole."""
-    s, t = -torch.rand(30).double(), -torch.rand(30).double()
-    shares = [slice(0, 7), slice(7, 30)]
-    for gap in on_two_ranks(lambda comm: Gap.measure(s[shares[comm.rank]], t[shares[comm.rank]], 1e-3, comm)):
-        assert gap.metrics == pytest.approx(Gap.measure(s, t, 1e-3).metrics)
-
-
 def test_a_few_far_off_tokens_ring_although_the_mean_is_small():
     s = torch.full((1000,), -1.0)
     t = s.clone()
@@ -64,8 +31,6 @@ def test_a_few_far_off_tokens_ring_although_the_mean_is_small():
     with pytest.raises(RunFailed, match=r"2\.0% of tokens"):
         alarm(0.1, "bfloat16", "bfloat16").check(s[:950], t[:950])
     alarm(0.1, "bfloat16", "bfloat16").check(s[16:286], t[16:286])  # three of one group
-    t[5:19] += 5
-    alarm(0.1, "bfloat16", "bfloat16").check(s, t)
     t[0] = float("nan")
     with pytest.raises(RunFailed):
         alarm(0.1, "bfloat16", "bfloat16").check(s, t)
@@ -76,12 +41,6 @@ def test_rounding_is_no_alarm():
     alarm(default_bound("bfloat16"), "bfloat16", "bfloat16").check(s, s + 0.04 * torch.randn(5000))
     with pytest.raises(RunFailed, match="dtype: the sampler computes in bfloat16, the trainer in float32"):
         alarm(default_bound("float32"), "bfloat16").check(s, s + 0.04 * torch.randn(5000))
-
-
-def test_what_no_fault_explains_is_said_so():
-    s = -torch.rand(500) * 3
-    with pytest.raises(RunFailed, match=r"implement the model differently.*ruled out: temperature"):
-        alarm().check(s, s - 1 - torch.rand(500), Evidence(score=lambda temperature: s - 2 - torch.rand(500)))
 
 
 def test_a_gap_that_has_grown_since_the_first_rollout_rings():
@@ -135,66 +94,14 @@ def test_a_tensor_that_stayed_behind_rings_wherever_it_is(tied):
     checked.synced(model.state_dict())
     checked.check(logprobs(model), logprobs(model))
     evidence = Evidence(lambda temperature: logprobs(model), model=model)
-    heard = [name for name in old if "k_proj.bias" not in name]  # that one adds the same to all scores of attention
-    causes = {"lm_head.weight": ("forgotten lm_head", evidence)}
-    for name in heard:
-        with borrowed_weights(model, {name: old[name]}):
+    stale = {name: {name: old[name]} for name in old if "k_proj.bias" not in name}  # which adds the same to all scores
+    causes = {"lm_head.weight": ("forgotten lm_head", evidence), "all": ("weights not synced", evidence)}
+    for name, weights in {**stale, "all": old}.items():
+        with borrowed_weights(model, weights):
             sampled = logprobs(model)
         said, looked_at = causes.get(name, ("likely cause", None))
         with pytest.raises(RunFailed, match=said):
             checked.check(sampled, logprobs(model), looked_at)
-    with borrowed_weights(model, old):
-        sampled = logprobs(model)
-    with pytest.raises(RunFailed, match="weights not synced"):
-        checked.check(sampled, logprobs(model), evidence)
-
-
-def test_weights_are_copied_once_into_buffers_that_take_turns():
-    """A tied output matrix is no second copy; after three syncs nothing new is allocated."""
-    model, checked, places = tiny_model("qwen2"), alarm(), []
-    for step in range(5):
-        with torch.no_grad():
-            model.lm_head.weight.fill_(step)
-        checked.synced(model.state_dict())
-        assert checked.now["lm_head.weight"] is checked.now["model.embed_tokens.weight"]
-        places.append({value.data_ptr() for value in checked.now.values()})
-        if step:
-            assert (float(checked.previous["lm_head.weight"][0, 0]), float(checked.now["lm_head.weight"][0, 0])) == (
-                step - 1,
-                step,
-            )
-    assert places[0] == places[2] == places[4] != places[1] == places[3]
-    assert len(places[0]) == len({value.data_ptr() for value in model.state_dict().values()})
-
-
-def test_a_sampler_that_answers_as_before_is_heard(capsys):
-    """Bit for bit, of one engine of several. Not where the weights are as before."""
-    model, checked = tiny_model("qwen2"), alarm(0.1, "bfloat16", "bfloat16")
-    checked.synced(model.state_dict(), [b"a", b"b"])
-    checked.synced(model.state_dict(), [b"a", b"b"])
-    with torch.no_grad():
-        model.model.norm.weight[0] += 1e-7
-    checked.synced(model.state_dict(), [b"c", b"d"])
-    assert capsys.readouterr().err == ""
-    with torch.no_grad():
-        model.model.norm.weight[0] += 1e-7
-    checked.synced(model.state_dict(), [b"e", b"d"])
-    assert "after a sync 1 samplers answer to the last bit as before" in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
-    def diagnose(comm):
-        trainer = torch.tensor([-1.0, -2.0])[: 2 if comm.rank == 0 else 0]
-        dtypes, fresh = ("float32", "float32"), lambda pairs: [trainer.numpy() for _ in pairs]
-        alarm = GapAlarm(1e-3, temperature=1.0, dtypes=dtypes, comm=comm, fresh=fresh)
-        with pytest.raises(RunFailed, match="stale prefix cache"):
-            alarm.check(
-                trainer - torch.tensor([0.5, 1.5])[: len(trainer)],
-                trainer,
-                Evidence(lambda temperature: trainer, [([1], [2, 3])] if comm.rank == 0 else []),
-            )
-
-    on_two_ranks(diagnose)
 
 
 def test_a_sampler_that_drew_at_another_temperature_is_named():
@@ -207,3 +114,24 @@ def test_a_sampler_that_drew_at_another_temperature_is_named():
     for drawn, said in ((0.6, "of temperature 0.6, the trainer's of 0.9"), (1.0, r"1, the .* \(raw log-probs\?\)")):
         with pytest.raises(RunFailed, match=said):
             alarm(temperature=0.9).check(at(drawn), at(0.9), Evidence(at))
+    with pytest.raises(RunFailed, match=r"implement the model differently.*ruled out: temperature"):
+        alarm().check(at(1.0), at(1.0) - 1 - torch.rand(500), Evidence(lambda temperature: at(1.0) - 2))
+
+
+def test_ranks_measure_and_diagnose_together():
+    """Two with unequal shares give the figures of the whole; one without sequences takes part in the diagnosis."""
+    s, t = -torch.rand(30).double(), -torch.rand(30).double()
+    shares = [slice(0, 7), slice(7, 30)]
+    for gap in on_ranks(lambda comm: Gap.measure(s[shares[comm.rank]], t[shares[comm.rank]], 1e-3, comm)):
+        assert gap.metrics == pytest.approx(Gap.measure(s, t, 1e-3).metrics)
+
+    def diagnose(comm):
+        trainer = torch.tensor([-1.0, -2.0])[: 2 if comm.rank == 0 else 0]
+        checked = alarm(comm=comm, fresh=lambda pairs: [trainer.numpy() for _ in pairs])
+        pairs = [([1], [2, 3])] if comm.rank == 0 else []
+        with pytest.raises(RunFailed, match="stale prefix cache"):
+            checked.check(
+                trainer - torch.tensor([0.5, 1.5])[: len(trainer)], trainer, Evidence(lambda _: trainer, pairs)
+            )
+
+    on_ranks(diagnose)

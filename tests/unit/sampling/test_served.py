@@ -2,8 +2,9 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def drawn(server: Server, prompt: TextPrompt, **limits: Any) -> list[Any]:
 
 
 def test_what_fails_in_passing_is_asked_again(server: Server) -> None:
+    """Until nothing is answered for long."""
     busy = (429, {"error": {"message": "slow down"}}, {"Retry-After": "0.1"})
     server.answers = [busy, (503, b"<html>", {}), None, (500, {"error": "oh"}), busy]
     responses = drawn(server, TextPrompt("2+2?", turn=True))
@@ -130,13 +132,9 @@ def test_what_fails_in_passing_is_asked_again(server: Server) -> None:
     drawn(server, TextPrompt("2+2?", turn=True), seconds=0.5)
     assert len(server.bodies) == 8 + 4
     assert {body["seed"] for _, body in server.bodies[8:]} == set(seeds)
-
-
-def test_it_gives_up_when_nothing_is_answered(server: Server) -> None:
     server.otherwise = (503, {"error": {"message": f"{KEY} is overloaded"}})
-    with pytest.raises(UserError, match="failed 2 times in a row, the last time with: 503 … is overloaded") as caught:
+    with pytest.raises(UserError, match="failed 2 times in a row, the last time with: 503 … is overloaded"):
         drawn(server, TextPrompt("2+2?", turn=True), tries=2)
-    assert caught.value.exit_code == 2
 
 
 def test_texts_and_lengths_are_as_the_server_says(server: Server) -> None:
@@ -167,69 +165,37 @@ def test_a_request_says_what_its_server_takes(server: Server) -> None:
     assert set(server.bodies[-1][1]) == {*common, "seed", "prompt"}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"<html>",
-        {"choices": []},
-        completion(tokens=-1),
-        completion(reason="tool_calls"),
-        {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}},
-    ],
-)
-def test_nonsense_is_no_response(server: Server, answer: Any) -> None:
-    server.answers = [answer]
-    with pytest.raises(UserError, match="does not answer as OpenAI's API does"):
-        drawn(server, TextPrompt("2+2=", turn=False))
+def test_nonsense_is_no_response(server: Server) -> None:
+    text = {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}
+    for answer in (b"<html>", {"choices": []}, completion(tokens=-1), completion(reason="tool_calls"), text):
+        server.answers = [answer]
+        with pytest.raises(UserError, match="does not answer as OpenAI's API does"):
+            drawn(server, TextPrompt("2+2=", turn=False))
 
 
-Change = Callable[[Server, pytest.MonkeyPatch], str]
-"""Changes the server or the environment; the word for the model."""
+@dataclass
+class Mistake:
+    """Another word for the model (old and new part of it, PORT for its port), other words of the command, another key
+    in the environment, other answers of the server."""
+
+    old: str = ""
+    new: str = ""
+    words: tuple[str, ...] = ()
+    key: str = KEY
+    server: dict[str, Any] = field(default_factory=dict)
 
 
-def changed(**values: Any) -> Change:
-    """A server with other answers."""
-
-    def change(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
-        vars(server).update(values)
-        return server.word
-
-    return change
-
-
-def other(variables: Mapping[str, str] = {}, old: str = "", new: str = "") -> Change:
-    """Another environment, and another word for the model. old: of the word, PORT for its port."""
-
-    def change(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return server.word.replace(old.replace("PORT", str(server.server_port)), new) if old else server.word
-
-    return change
-
-
-ANOTHER = {"data": [{"id": "tiny", "owned_by": "me"}]}
-WRONG: dict[str, tuple[Change, tuple[str, ...]]] = {
-    "unknown model 'timy'": (other(old="#tiny", new="#timy"), ()),
-    "valid: tiny": (other(old="#tiny"), ()),
-    "no OpenAI-compatible server there": (other(old="/v1"), ()),
-    "does not answer: [Errno 111] Connection refused": (other(old="PORT", new=str(free_port())), ()),
-    "refuses the key in OPENAI_API_KEY (401)": (other({"OPENAI_API_KEY": f"{KEY}wrong"}), ()),
-    "asks for a key (401)": (other({"OPENAI_API_KEY": ""}), ()),
-    "the key has blanks": (other({"OPENAI_API_KEY": f"{KEY} {KEY}"}), ()),
-    "the address holds more than a place": (other(old="PORT", new=f"0/v1?key={KEY}"), ()),
-    "no name of an environment variable": (other(), ("--api-key-env", KEY)),
-    "does not answer as OpenAI's API does: <html>": (changed(models=b"<html>"), ()),
-    "sends elsewhere (302)": (changed(models=(302, {}, {"Location": "http://else"})), ()),
-    "does not answer: 503 loading": (changed(models=(503, {"error": {"message": "loading"}})), ()),
-    "as OpenAI's API does: {'ok': True}": (changed(otherwise={"ok": True}), ()),
-    "refuses the request (400): too long": (changed(otherwise=(400, {"error": {"message": "too long"}})), ()),
-    "has no top_k, and this server (me)": (changed(models=ANOTHER), ("sums:top_k20",)),
-    "has no thinking": (changed(models=ANOTHER), ("--thinking",)),
-    "64 tokens, and the server has 64": (changed(models={"data": [{"id": "tiny", "max_model_len": 64}]}), ()),
-    "--backend and --dtype: its server decides that": (other(), ("--backend", "torch", "--dtype", "float32")),
-    "--api-key-env: no server is asked": (lambda server, monkeypatch: "package:laptop", ("--api-key-env", "NAME")),
-    "thinking is set, but no chat template": (other(), ("--thinking", "--wrap", "base")),
+ANOTHER = {"models": {"data": [{"id": "tiny", "owned_by": "me"}]}}
+WRONG = {
+    "unknown model 'timy'": Mistake("#tiny", "#timy"),
+    "does not answer: [Errno 111] Connection refused": Mistake("PORT", str(free_port())),
+    "refuses the key in OPENAI_API_KEY (401)": Mistake(key=f"{KEY}wrong"),
+    "the address holds more than a place": Mistake("PORT", f"0/v1?key={KEY}"),
+    "no name of an environment variable": Mistake(words=("--api-key-env", KEY)),
+    "sends elsewhere (302)": Mistake(server={"models": (302, {}, {"Location": "http://else"})}),
+    "refuses the request (400): too long": Mistake(server={"otherwise": (400, {"error": {"message": "too long"}})}),
+    "has no top_k, and this server (me)": Mistake(server=ANOTHER, words=("sums:top_k20",)),
+    "--backend and --dtype: its server decides that": Mistake(words=("--backend", "torch", "--dtype", "float32")),
 }
 
 
@@ -237,8 +203,12 @@ WRONG: dict[str, tuple[Change, tuple[str, ...]]] = {
 def test_a_mistake_is_a_message_and_leaves_nothing(
     hint: str, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change, words = WRONG[hint]
-    command = ["eval", "sums", "--quiet", "--model", change(server, monkeypatch), *words]
+    mistake = WRONG[hint]
+    vars(server).update(mistake.server)
+    monkeypatch.setenv("OPENAI_API_KEY", mistake.key)
+    old = mistake.old.replace("PORT", str(server.server_port))
+    model = server.word.replace(old, mistake.new) if old else server.word
+    command = ["eval", "sums", "--quiet", "--model", model, *mistake.words]
     with pytest.raises(UserError) as caught:
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert hint in str(caught.value)
@@ -247,30 +217,21 @@ def test_a_mistake_is_a_message_and_leaves_nothing(
     assert [path.name for path in folder.iterdir()] == ["own"]
 
 
-def test_an_evaluation_that_a_server_ends_goes_on(server: Server, folder: Path) -> None:
-    """The first questions are kept; each protocol has a folder of its own; what is finished is not asked again."""
+def test_an_evaluation_that_a_server_ends_goes_on(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first questions are kept, and the key is in no file."""
+    monkeypatch.setattr(ServedSampler, "side_by_side", 1)
     server.answers = [completion(), *[completion(reason="length")] * 2, *[completion()] * 2, (400, b"enough")]
-    monkey = pytest.MonkeyPatch()
-    monkey.setattr(ServedSampler, "side_by_side", 1)
     with pytest.raises(UserError, match=r"refuses the request \(400\): enough"):
         evaluate([server.word], ["sums"], quiet=True)
     asked = len(server.bodies)
     assert not list(folder.rglob("result.json"))
     evaluate([server.word], ["sums"], quiet=True)
-    monkey.undo()
-    (place,) = (path.parent for path in folder.rglob("result.json"))
-    assert place.parent.parent.name.startswith("served-")
-    rows = pq.read_table(place / "samples.parquet").to_pylist()
-    assert [row["finish"] for row in rows] == ["length"] * 2 + ["stop"] * 6
-    assert [row["correct"] for row in rows] == [False] * 4 + [True] * 2 + [False] * 2
-    assert {(row["tokens"], row["logprob"], row["prompt"][3:8]) for row in rows} == {(5, None, "?\n\nPl")}
-    task = json.loads((place / "result.json").read_text())["task"]
-    assert task["policy"] == {"weights": server.word, "verified": False}
     assert len(server.bodies) == asked + 1 + 4  # a token to try, and the questions that were left
-    shown = CliRunner().invoke(app, ["eval", "sums", "sums:top_p0.9", "--model", server.word])
-    assert shown.exit_code == 0
-    assert "was not verified" in shown.stderr
-    assert len(server.bodies) == asked + 5 + 1 + 8
-    assert {path.parent.name for path in folder.rglob("result.json")} == {"sums", "sums:top_p0.9"}
+    (place,) = (path.parent for path in folder.rglob("result.json"))
+    rows = pq.read_table(place / "samples.parquet").to_pylist()
+    assert [(row["finish"], row["correct"]) for row in rows[:4]] == [("length", False)] * 2 + [("stop", False)] * 2
+    assert json.loads((place / "result.json").read_text())["task"]["policy"]["verified"] is False
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if KEY.encode() in path.read_bytes()]

@@ -1,3 +1,5 @@
+import json
+import shutil
 from dataclasses import replace
 from itertools import chain
 
@@ -7,11 +9,11 @@ import torch
 from transformers import GenerationConfig
 
 from tepo.common.errors import RunFailed, UserError
+from tepo.common.paths import PACKAGE
 from tepo.common.randomness import derive
-from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.torch_sampler import TorchSampler
-from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.sampler import Job, SamplingParams
+from tepo.sampling.stop_tokens import stop_tokens_of
 from tests.support.models import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 from tests.unit.sampling.definition import FILTERS, distribution
 
@@ -84,17 +86,6 @@ def test_a_cache_that_grows_and_shrinks():
     assert largest_gap(model, model, groups, 2.0)[0] < 4e-5
 
 
-def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape(monkeypatch):
-    """cuDNN's, which torch takes first on Hopper; afterwards they are allowed again."""
-    allowed, run = [], Generation.run
-    monkeypatch.setattr(
-        Generation, "run", lambda self: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()) or run(self)
-    )
-    drawn(tiny_model(), n=2, temperature=1.0, max_new_tokens=4)
-    assert allowed == [False]
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-
-
 def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
     model = tiny_model("qwen2").bfloat16()
     exact = tiny_model("qwen2").bfloat16().float()
@@ -145,10 +136,8 @@ def test_top_p_of_a_large_vocabulary(top_p):
     model, params = tiny_model(vocab_size=1500), SamplingParams(n=300, temperature=9.0, max_new_tokens=1, top_p=top_p)
     expected = np.array(distribution(next_logits(model).tolist(), params))
     assert (np.count_nonzero(expected) > 1024) == (top_p > 0.5)
-    logprobs, _ = first_tokens(model, params)
-    assert {token: np.exp(logprob) for token, logprob in logprobs.items()} == pytest.approx(
-        {token: expected[token] for token in logprobs}, rel=1e-4
-    )
+    for token, logprob in first_tokens(model, params)[0].items():
+        assert np.exp(logprob) == pytest.approx(expected[token], rel=1e-4)
 
 
 def test_filters_apply_to_every_token_of_a_response():
@@ -171,12 +160,10 @@ def test_transformers_draws_from_the_same_distribution(name):
     model, params = tiny_model(), SamplingParams(n=4000, max_new_tokens=1, **FILTERS[name])
     settings = GenerationConfig(do_sample=True, **({"top_k": 0} | FILTERS[name]))
     warpers = model._get_logits_processor(settings, input_ids_seq_length=2)
-    expected = warpers(torch.tensor([PROMPT]), next_logits(model)[None])[0].softmax(-1)
+    expected = warpers(torch.tensor([PROMPT]), next_logits(model)[None])[0].softmax(-1).tolist()
     logprobs, _ = first_tokens(model, params)
-    assert set(logprobs) >= {token for token, p in enumerate(expected.tolist()) if p > 0.005}
-    assert all(
-        np.exp(logprob) == pytest.approx(float(expected[token]), rel=1e-5) for token, logprob in logprobs.items()
-    )
+    assert set(logprobs) >= {token for token, p in enumerate(expected) if p > 0.005}
+    assert all(np.exp(logprob) == pytest.approx(expected[token], rel=1e-5) for token, logprob in logprobs.items())
 
 
 def test_tokens_of_equal_probability_stay_or_go_together():
@@ -184,9 +171,8 @@ def test_tokens_of_equal_probability_stay_or_go_together():
     model = tiny_model("qwen3")
     with torch.no_grad():
         model.lm_head.weight[10:20] = model.lm_head.weight[int(next_logits(model).argmax())].clone()
-    tied = {
-        token for token, logit in enumerate(next_logits(model).tolist()) if logit == max(next_logits(model).tolist())
-    }
+    logits = next_logits(model)
+    tied = set((logits == logits.max()).nonzero().flatten().tolist())
     assert len(tied) >= 10
     for filters in ({"top_k": 3}, {"top_p": 0.01}, {"min_p": 1.0}):
         params = SamplingParams(n=2000, temperature=1.0, max_new_tokens=1, **filters)
@@ -215,17 +201,14 @@ def test_all_stop_tokens_end_a_response():
     """Those of the model, and of the chat template around the prompts."""
     model = tiny_model()
     model.generation_config.eos_token_id = [EOS, 9]
-    assert stop_tokens(model, TOKENIZER) == [EOS, 9]
     sampler, params = TorchSampler(model, TOKENIZER), SamplingParams(n=64, temperature=1.0, max_new_tokens=40)
     for more in ((), (12,), (9, 12)):
         [group] = sampler.sample([[5, 7]], [0], replace(params, stop=more))
-        last = {int(response.tokens[-1]) for response in group if response.finished}
-        assert last == {EOS, 9, *more}
-        assert all(not set(response.tokens[:-1].tolist()) & {EOS, 9, *more} for response in group)
+        assert {int(response.tokens[-1]) for response in group if response.finished} == {EOS, 9, *more}
         assert {response.finished for response in group} == {True, False}
         for response in group:
+            assert not set(response.tokens[:-1].tolist()) & {EOS, 9, *more}
             assert response.finished or len(response.tokens) == 40
-            assert response.tokens.dtype == np.int32
             assert len(response.tokens) == len(response.logprobs) == len(response.entropies)
 
 
@@ -266,35 +249,111 @@ def test_graphs_change_nothing_on_cuda(family, dtype):
     with_graphs, without = (
         TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, params) for graphs in (True, False)
     )
-    bound = 1e-4 if dtype == torch.float32 else 0.1
     for one, other in zip(chain(*with_graphs), chain(*without), strict=True):
         same = min(len(one.tokens), len(other.tokens))
+        differs = np.flatnonzero(one.tokens[:same] != other.tokens[:same])
         if dtype == torch.float32:
             np.testing.assert_array_equal(one.tokens, other.tokens)
-        differs = np.flatnonzero(
-            one.tokens[:same] != other.tokens[:same]
-        )  # bfloat16: another window may round a draw over an edge
-        agreed = int(differs[0]) if len(differs) else same
+        agreed = differs[0] if len(differs) else same  # bfloat16: another window may round a draw over an edge
+        bound = 1e-4 if dtype == torch.float32 else 0.1
         np.testing.assert_allclose(one.logprobs[:agreed], other.logprobs[:agreed], atol=bound)
 
 
-def test_a_response_can_be_watched():
-    """Each token as it is drawn, also of one that somebody stops in the middle: what follows it is as ever."""
-    sampler = TorchSampler(tiny_model(), TOKENIZER)
-    params = SamplingParams(n=1, temperature=1.0, max_new_tokens=30)
-    ((plain,),) = sampler.sample([[3, 4, 5]], [7], params)
-    seen = []
+# waves ----------------------------------------------------------------------------------------------------------------
+PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)
+JOBS = [Job(40 + number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
 
-    def stop(tokens):
-        seen.extend(tokens)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
 
-    sampler.watch = stop
-    with pytest.raises(KeyboardInterrupt):
-        sampler.sample([[3, 4, 5]], [7], params)
-    assert len(plain.tokens) > 2
-    sampler.watch = seen.extend
-    seen.clear()
-    ((watched,),) = sampler.sample([[3, 4, 5]], [7], params)
-    assert watched.tokens.tolist() == plain.tokens.tolist() == seen
+def texts(groups):
+    return {number: [response.tokens.tolist() for response in group] for number, group in groups}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS)
+    return texts(zip((job.number for job in JOBS), groups, strict=True))
+
+
+def test_bad_jobs_are_refused_as_they_are_added():
+    """A window of 16 tokens: no response may go beyond it."""
+    sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
+    with pytest.raises(UserError, match="at least 1"):
+        sampler.start(replace(PARAMS, n=0))
+    queue = sampler.start(PARAMS)
+    for prompt, word in (([], "prompt 7 is empty"), ([5] * 11, "16 the model can attend to")):
+        with pytest.raises(UserError, match=word):
+            queue.add([*JOBS, Job(7, prompt, 0)])
+    assert queue.finished() == []  # none of a refused call is under way
+
+
+def test_a_part_of_a_group_has_the_responses_of_the_group(model, expected):
+    for index in range(PARAMS.n):
+        queue = TorchSampler(model, TOKENIZER).start(replace(PARAMS, n=1))
+        queue.add([replace(job, first=index) for job in JOBS])
+        assert texts(queue.finished()) == {number: [group[index]] for number, group in expected.items()}
+
+
+def test_a_wave_is_dropped_only_when_nothing_of_it_is_wanted(model, expected):
+    """A smaller one would be cut into other batches."""
+    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue.add(JOBS[:2])
+    queue.add(JOBS[2:])
+    queue.drop([job.number for job in JOBS[1:]])
+    assert texts(queue.finished()) == {job.number: expected[job.number] for job in JOBS[:2]}
+    assert queue.finished() == []
+
+
+# stop tokens ----------------------------------------------------------------------------------------------------------
+BASE_EOS = 2  # of the shipped bases, which have 42 rows
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A base without its weights, which no stop token is read from."""
+    for file in (PACKAGE / "assets/laptop").glob("*.json"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    return tmp_path
+
+
+def declare(file, **changes):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("declared", "stop"), [(None, [BASE_EOS]), (5, [BASE_EOS, 5]), ([41, BASE_EOS, 0], [0, BASE_EOS, 41])]
+)
+def test_valid_ids_are_taken(folder, declared, stop):
+    """Of the generation settings; without them, of the configuration."""
+    declare(folder / "generation_config.json", eos_token_id=declared)
+    assert stop_tokens_of(str(folder)) == stop
+    (folder / "generation_config.json").unlink()
+    declare(folder / "config.json", eos_token_id=[BASE_EOS, 7])
+    assert stop_tokens_of(str(folder)) == [BASE_EOS, 7]
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        *(("generation_config.json", {"eos_token_id": value}) for value in (-1, 42, "2", True, [2, None])),
+        # the tokenizer gives it a number behind all others, which the model has no row for
+        ("tokenizer_config.json", {"eos_token": "<|im_end|>"}),
+    ],
+)
+def test_what_is_no_row_of_the_vocabulary_is_refused(folder, file, change):
+    declare(folder / file, **change)
+    with pytest.raises(UserError, match="which is no row of the vocabulary") as found:
+        stop_tokens_of(str(folder))
+    assert str(folder / file) in str(found.value)
+
+
+def test_damaged_generation_settings_are_not_passed_over(folder):
+    for text in ("", "[]"):
+        (folder / "generation_config.json").write_text(text)
+        with pytest.raises(UserError, match=r"generation_config.json is damaged: .*\n.*generation_config\.json"):
+            stop_tokens_of(str(folder))

@@ -124,13 +124,12 @@ def test_the_paper_of_the_documents_is_a_study_at_all_scales(tmp_path: Path, mon
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     folder = tmp_path / "experiments/papers/my_paper"
     write(folder / "study.yaml", STUDY)
-    write(folder / "printed.csv", f"#{FIGURES}")
+    write(folder / "printed.csv", f"#{FIGURES}naive_grpo,Qwen2.5-7B,Naive GRPO,20\n")
     study = load_study("my-paper")
     runs = {scale: len(make_plan(study, scale, store=tmp_path)) for scale in ("laptop", "single_gpu", "paper")}
     assert runs == {"laptop": 6, "single_gpu": 2, "paper": 2}
     figures = [printed(study, model, row) for model in ("laptop", "qwen2.5-32b") for row in study.rows]
     assert [row.average for row in figures if row] == [30, 50, 30, 50]
-    write(folder / "printed.csv", f"#{FIGURES}naive_grpo,Qwen2.5-7B,Naive GRPO,20\n")
     text = STUDY.replace("[qwen2.5-32b]", "[qwen2.5-7b, qwen2.5-32b]")
     text = text.replace("models: {", "models: {qwen2.5-7b: Qwen2.5-7B, ")
     study = parse_study(write(folder / "study.yaml", text))

@@ -258,3 +258,12 @@ def test_the_example_of_the_documents(tmp_path: Path, monkeypatch: pytest.Monkey
         found = judged(own, units, facts(units, chance))
         assert list(found) == ["learns_from_its_reward", "sequence_ratio"]
         assert [one.verdict for one in found.values()] == outcomes
+
+
+def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> None:
+    claims, units = read(tmp_path, text(close="{at_least: 15}", same="{at_most: -15}", down="{at_least: 2}"))
+    found = judged(claims, units, facts(units, chance))
+    low, high = (100 * end for end in (found["same"].answer.interval[0], found["close"].answer.interval[1]))
+    assert [cell["claim"] for cell in cells(shown(found)).values()] == [
+        f"refuted; up to {high:+.1f} remains possible", f"refuted; down to −{-low:.1f} remains possible", "refuted",
+    ]  # fmt: skip

@@ -123,6 +123,9 @@ def test_a_page_is_about_all_of_its_studies_and_ones_own_row_comes_first(shared:
     assert [chart.kind for chart in content.pictures] == ["differences", "curves"]
     assert shown_methods(content, 0) == ["Half", "Dr. GRPO"], "and not the untrained base"
     assert set(shown_methods(content, 1)) == {"Half", "GRPO/DAPO", "Dr. GRPO"}
+    assert "% right" in str(specification(content.pictures[1].chart)), "the grader's verdict was rewarded"
+    assert [method["unlike"] for method in content.methods] == ["GRPO/DAPO", "", "GRPO/DAPO"]
+    assert list(content.terms)[-3:] == ["Points", "Line", "p"]
     assert [run.label for run in content.samples[:2]] == ["GRPO/DAPO, seed 0", "Half, seed 0"], "side by side"
     assert [study.table.name for study in content.studies] == ["mine", "first"]
     assert content.finding in page(content)

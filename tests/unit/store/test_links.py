@@ -77,7 +77,7 @@ COMMANDS: dict[str, Callable[[Unit], list[str]]] = {
     "train": lambda unit: ["train", *unit.overrides, "--evaluate", "--quiet"],
     "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
     "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
-    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path)],
+    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path / "eval" / "add3")],
     "responses": lambda unit: ["responses", unit.id, "add3"],
     "explain": lambda unit: ["explain", unit.id],
     **{name: lambda unit, name=name: [*name.split(), "mine", *SET] for name in ("ablate", "table", "records write")},
@@ -103,7 +103,7 @@ def test_every_command_refuses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unit = finished_run(tmp_path / "store")
-    put_link(unit.folder.path / "eval/add3", precious)
+    put_link(unit.folder.path / "checkpoints", precious)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
     code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)

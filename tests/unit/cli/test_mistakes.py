@@ -124,12 +124,6 @@ def test_a_page_without_a_study_named_is_of_those_that_are_measured(
     assert "lacking" not in text
 
 
-def test_what_another_study_shows_already_is_not_shown_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(store.parent / "own/experiments/again.yaml", STUDY.format(title="again", other="gspo"))
-    monkeypatch.setattr(planned_facts, "study_names", lambda: ["again", "lacking", "mine"])
-    assert planned_facts.measured_studies("laptop", store) == ["again"]
-
-
 @pytest.mark.parametrize("call", [report, figure])
 @pytest.mark.usefixtures("store")
 def test_a_page_or_a_figure_of_nothing_is_refused(call: Callable[..., None], tmp_path: Path) -> None:

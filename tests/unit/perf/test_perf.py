@@ -12,7 +12,7 @@ import torch
 
 from perf import __main__ as table
 from perf.gpu.record import Figure, record, supervise
-from perf.ratios import BenchmarkRow, beside, cpu_kind, in_turn, linear_shapes, products
+from perf.ratios import BenchmarkRow, beside, in_turn, linear_shapes, products
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tests.support.commands import python
@@ -71,13 +71,6 @@ def test_what_a_row_is_held_to(
     asked = measured(monkeypatch, *([look] if look else [] for look in looks))
     assert table.check("cli") == holds
     assert asked == [1, table.MORE][: len(looks)]  # a second look where the first is worse
-
-
-def test_the_kind_of_a_cpu_is_its_model_and_widest_vector_unit() -> None:
-    text = "processor\t: 0\nmodel name\t: {}\nflags\t\t: fpu sse2 {}\n\nprocessor\t: 1\nmodel name\t: other\n"
-    assert cpu_kind(text.format("AMD EPYC", "avx avx2 bmi2")) == "AMD EPYC, AVX2"
-    assert cpu_kind(text.format("AMD EPYC", "avx avx2 avx512f avx512dq")) == "AMD EPYC, AVX-512"
-    assert cpu_kind("processor: 0\nFeatures: fp asimd\n").endswith(", NEON")
 
 
 def test_the_bare_products_are_those_of_the_shipped_policy() -> None:

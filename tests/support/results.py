@@ -33,8 +33,12 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
             for group in (7, 3, 5) for member in (0, 1)
         ]  # fmt: skip
         write_json(unit.folder.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
-    ending = {"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"}
-    unit.folder.mark("finished", steps=len(rewards), ending=ending)
+    end_training(unit, len(rewards), ending={"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"})
+
+
+def end_training(unit: Unit, steps: int, **more: object) -> None:
+    """Files as of a unit whose training has ended, on the second of January."""
+    unit.folder.mark("finished", steps=steps, **more)
     session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
     write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
 
@@ -54,9 +58,7 @@ def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> N
     unit.folder.create(unit.config, identity(unit.config))
     for step in range(1, unit.config.train.steps + 1):
         unit.folder.append_metrics({"training/global_step": step, **metrics})
-    unit.folder.mark("finished", steps=unit.config.train.steps)
-    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
-    write_json(unit.folder.path / "provenance.json", {"sessions": [session]})
+    end_training(unit, unit.config.train.steps)
     measure(unit, chance, problems)
 
 

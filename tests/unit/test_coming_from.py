@@ -83,20 +83,8 @@ def test_every_field_of_trl_exists() -> None:
     named = {name for row in rows("TRL") for name in names(row[0]) if not name.startswith('"')}
     assert len(named) > 35
     assert named - set(default) == {"reward_funcs"}  # an argument of the trainer, as the page says
-    said = {
-        "loss_type": "dapo",
-        "beta": 0,
-        "epsilon": 0.2,
-        "epsilon_high": None,
-        "use_bias_correction_kl": True,
-        "num_iterations": 1,
-        "steps_per_generation": None,
-        "learning_rate": 1e-6,
-        "lr_scheduler_type": "linear",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "sequence_mask",
-        "vllm_importance_sampling_clip_max": 3,
-    }
+    said = {"loss_type": "dapo", "beta": 0, "epsilon": 0.2, "epsilon_high": None, "num_iterations": 1}
+    said |= {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "vllm_importance_sampling_clip_max": 3}
     assert {name: default[name] for name in said} == said
 
 
@@ -117,30 +105,6 @@ def test_every_key_of_verl_exists() -> None:
     assert len(named) > 35
     for name in named:
         of(config, name)
-    said = {
-        "algorithm.adv_estimator": "gae",
-        "algorithm.filter_groups.enable": False,
-        "algorithm.rollout_correction.rollout_is": None,
-        "actor.clip_ratio_high": 0.2,
-        "actor.clip_ratio_c": 3.0,
-        "actor.use_kl_loss": False,
-        "actor.kl_loss_type": "low_var_kl",
-        "actor.optim.lr": 1e-6,
-        "actor.optim.lr_scheduler_type": "constant",
-        "rollout.n": 1,
-        "trainer.resume_mode": "auto",
-    }
+    said = {"actor.clip_ratio_high": 0.2, "actor.clip_ratio_c": 3.0, "actor.use_kl_loss": False}
+    said |= {"algorithm.adv_estimator": "gae", "actor.kl_loss_type": "low_var_kl", "actor.optim.lr": 1e-6}
     assert {key: of(config, key) for key in said} == said
-
-
-def test_we_have_the_defaults_that_the_page_says() -> None:
-    laptop, paper = compose.compose([]), compose.compose(["scale=paper"])
-    assert laptop.objective["name"] == "tepo"
-    for config in (laptop, paper):
-        assert config.train.mini_batches == 4
-        assert config.train.epochs == 2
-        assert config.train.warmup_steps == 0
-    assert (laptop.train.learning_rate, paper.train.learning_rate) == (1e-4, 5e-7)
-    assert (laptop.train.exact_kl, paper.train.exact_kl) == (True, False)
-    dapo, grpo = (compose.compose([f"objective={name}"]).objective["constants"] for name in ("grpo_dapo", "grpo"))
-    assert (dapo["low"], dapo["high"], grpo["beta"]) == (0.2, 0.28, 0.04)

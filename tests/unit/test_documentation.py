@@ -7,7 +7,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-import tomllib
 from dataclasses import fields, is_dataclass
 from html.parser import HTMLParser
 from importlib import import_module
@@ -290,7 +289,7 @@ def shown_scripts() -> list[tuple[str, str]]:
 def test_each_script_of_a_page_starts_and_takes_the_options_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its --help, all in this process. The benchmarks themselves run in tests/unit/perf/test_benchmarks.py."""
+    """By its --help, all in this process. The benchmarks themselves run in tests/unit/perf/test_perf.py."""
     shown = shown_scripts()
     assert len({file for file, _ in shown}) >= 10
     for file, rest in shown:
@@ -304,17 +303,6 @@ def test_each_script_of_a_page_starts_and_takes_the_options_shown(
         assert ended.value.code == 0, file
         for option in re.findall(r"--[\w-]+", rest):
             assert option in usage, f"python {file} {rest}"
-
-
-def test_extras_have_names_that_every_pip_finds() -> None:
-    """An old pip looks for `lm_eval` among names that were written as `lm-eval`, and installs nothing."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert [name for name in extras if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)] == []
-    inside = [item for group in extras.values() for item in group]
-    texts = [*(page.read_text() for page in PAGES), *inside]
-    named = {name for text in texts for group in re.findall(r"tepo\[([\w,-]+)\]", text) for name in group.split(",")}
-    assert len(named) > 5
-    assert named - set(extras) == set()
 
 
 def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(

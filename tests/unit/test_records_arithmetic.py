@@ -1,5 +1,3 @@
-"""`examples/records_arithmetic.py`: what documents say of the records beyond the tables."""
-
 import runpy
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,17 @@ from tepo.evaluation.statistics.region import Region
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
+from tests.unit.result_pages import DOCS, pages
+
+
+@pytest.mark.disaster  # reads all records
+def test_the_board_and_the_gains_are_what_the_records_say(tmp_path: Path) -> None:
+    for name, text in pages(tmp_path).items():
+        written, now = ((DOCS / name).read_text(encoding="utf-8"), text)
+        if name.endswith(".svg"):  # fonts and versions move its bytes
+            written, now = (picture.rpartition("<!-- chart ")[2] for picture in (written, now))
+        assert written == now, f"{name}: python -m tests.unit.result_pages"
+
 
 ROOT = Path(tepo.__file__).parents[1]
 

@@ -61,10 +61,8 @@ def test_a_formula_in_its_folder_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("study", "message"),
     [
-        (STUDY.replace("mine.yaml}", "mine.yaml, overrides: [data.reward=mine]}"), "nothing else: data.reward=mine"),
         (STUDY.replace("mine.yaml}", "mine.yaml, laptop: [train.steps=72]}"), "nothing else: train.steps"),
         (STUDY.replace("mine.yaml}", "mine.yaml, overrides: [objective.functions=mine]}"), "nothing else"),
-        (STUDY.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2], overrides: [train.learning_rate=2e-4]"), "one protocol"),
         (STUDY + "vary: {train.learning_rate: [1e-4, 2e-4]}\n", "one protocol"),
     ],
 )
@@ -85,10 +83,5 @@ def test_python_is_refused_and_not_executed(tmp_path: Path) -> None:
 def test_a_method_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere.yaml", METHOD)
     path = folder(tmp_path / "theirs", STUDY.replace("../objective/mine.yaml", "../../elsewhere.yaml"))
-    with pytest.raises(UserError, match="lies outside of"):
-        submission(path)
-    (tmp_path / "theirs/objective/mine.yaml").unlink()
-    (tmp_path / "theirs/objective/mine.yaml").symlink_to(tmp_path / "elsewhere.yaml")
-    path.write_text(STUDY)
     with pytest.raises(UserError, match="lies outside of"):
         submission(path)

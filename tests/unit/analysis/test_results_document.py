@@ -1,3 +1,6 @@
+import csv
+import html
+import io
 import re
 import runpy
 import shlex
@@ -5,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.charts import comparison_charts
-from tepo.analysis.page import render_all
-from tepo.analysis.results_document import shown_blocks, write_results
-from tepo.evaluation.statistics.samples import AVERAGE
-from tepo.reporting.charts.style import digest
-from tepo.reporting.headline import headline
-from tepo.reporting.page import PageContent, PageHead, PageStudy
-from tepo.reporting.tables.table import VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
-from tepo.store.facts import facts_from
-from tepo.studies.plan_studies import plan_all
+from tepo.analysis.page import page, render_all
+from tepo.analysis.results_document import write_results
+from tepo.analysis.study_result import StudyResult
+from tepo.analysis.tables import study_table
+from tepo.reporting.page import PageContent
+from tepo.reporting.tables.render import as_text, markdown_text
+from tepo.reporting.tables.table import Table
+from tepo.store.facts import Facts
+from tepo.studies.plan import family_of
+from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts
 from tests.unit.test_documentation import ROOT
 
@@ -56,65 +59,64 @@ def test_every_difference_that_is_told_is_printed(page: str, capsys: pytest.Capt
     assert [one for one in told if one not in known] == []
 
 
-def row(label: str, *cells: str | float) -> TableRow:
-    """Words, and percent with an interval of a point to either side."""
-    typed = (Cell(text=cell) if isinstance(cell, str) else Cell(cell, cell - 1, cell + 1) for cell in cells)
-    return TableRow(label, label, tuple(typed))
+NAMES = ["lengths", "repeats"]  # with a baseline, several settings, and records
+WORDS = re.compile(r"(?:better|worse|not decided) \(p [=<] [\d.]+\)|[12] seeds?: no verdict|not comparable")
+INTERVAL = re.compile(r"\[−?\d+\.\d, −?\d+\.\d\]")
 
 
-NOTHING = facts_from([], [], [])
-SCORES = (Column("add3", "add3"), Column(AVERAGE, "Avg."))
-MEASURED = (*SCORES, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
-FIRST = TableBlock("Measured: a", MEASURED, (row("one, a", 10, 50, 0, "baseline"), row("two, a", 20, 51, 1, "worse")))
-SECOND = TableBlock("Measured: b", MEASURED[1:], (row("two, b", 52, 2, "better"),))  # on other benchmarks
-PLAIN = TableBlock("Measured", SCORES, (row("one", 10, 50),))
-SWEEP = TableBlock("Average by rate", (Column("rate=1", "1"),), (row("one", 50),), axis="rate")
-DRAWN = TableBlock("Over bases", (Column("these", "Δ", Kind.DELTA),), (row("two", 3),), drawn="base")
-OTHER = TableBlock("Tried", (Column("k", "k = 1"),), (row("one", 60),), notes=("long",))
+def recorded(names: list[str], store: Path) -> tuple[Planned, Facts]:
+    return read_facts(plan_all(names, "laptop", store=store), records=True)
 
 
-@pytest.mark.parametrize(
-    ("blocks", "title", "columns", "rows"),
-    [
-        ((SWEEP, FIRST, SECOND, OTHER), "Measured: a", ["Avg.", "Δ Avg.", "Verdict"], ["one, a", "two, a", "two, b"]),
-        ((DRAWN, SWEEP, FIRST), "Over bases", ["Δ"], ["two"]),
-        ((SWEEP, PLAIN, OTHER), "Average by rate", ["1"], ["one"]),
-        ((PLAIN, OTHER), "Measured", ["Avg."], ["one"]),
-        ((OTHER,), "Tried", ["k = 1"], ["one"]),
-    ],
-    ids=["verdicts", "drawn", "sweep", "averages", "another"],
-)
-def test_a_table_is_cut_to_what_it_decides(
-    blocks: tuple[TableBlock, ...], title: str, columns: list[str], rows: list[str]
-) -> None:
-    (block,) = shown_blocks(Table("study", "A study", blocks))
-    assert (block.title, [column.title for column in block.columns]) == (title, columns)
-    assert ([row.label for row in block.rows], block.notes) == (rows, ())
-    assert all(len(row.cells) == len(columns) for row in block.rows)
+def said(text: str) -> tuple[list[str], list[str]]:
+    """Verdicts with their p, and intervals; on a page the columns have another order."""
+    return sorted(WORDS.findall(text)), sorted(INTERVAL.findall(text))
 
 
-def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
-    table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
-    (picture,) = comparison_charts(Table("study", "A_study", (FIRST,)))
-    rendered = PageContent(
-        PageHead("Title", scales="laptop", ran="Two runs.", caveat="No more."), [PageStudy(table)], pictures=[picture]
-    )
-    write_results(tmp_path / "results.md", rendered, [], NOTHING, "tepo report study")
-    opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")
-    assert opening.startswith("# Results at laptop scale\n\nWritten by `tepo report study`.\n\n![")
-    assert "\n\nTwo runs. No more.\n\n" in opening
-    assert (
-        study
-        == f"""**{headline(table)}.**
+def section(text: str, name: str) -> str:
+    """The table of a study on a page, as text."""
+    found = re.search(rf'<details class="fold result[^"]*" id="table-{name}".*?</details>', text, re.DOTALL)
+    assert found
+    return html.unescape(re.sub(r"<[^>]+>", "", found[0]))
 
-**Measured: a**
 
-|  | Avg. | Δ Avg. | Verdict |
-| :-- | --: | --: | :-- |
-| one, a | 50.0 ±1.0 | 0.0 \\[−1.0, 1.0\\] | baseline |
-| two, a | 51.0 ±1.0 | +1.0 \\[0.0, 2.0\\] | worse |
-"""
-    )
-    (drawn,) = tmp_path.glob("*.svg")
-    assert drawn.name == "results-opening.svg"
-    assert drawn.read_text(encoding="utf-8").endswith(f"<!-- chart {digest(picture.chart)} --></svg>")
+def document_part(document: str, title: str) -> str:
+    """The table of a study in a document."""
+    return document.partition(f"## {markdown_text(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+
+
+@pytest.mark.disaster
+def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
+    planned, facts = recorded(NAMES, tmp_path)
+    together = render_all(planned, facts)
+    write_results(tmp_path / "results.md", together, planned, facts, "tepo report")
+    whole, document = page(together), (tmp_path / "results.md").read_text()
+    tables = {study.name: study_table(study, units, facts) for study, units in planned}
+    lines = StudyResult(planned, facts, tuple(tables.values())).table
+    for study, units in planned:
+        table = tables[study.name]
+        expected = said(as_text(table, "markdown").replace("\\", ""))
+        assert len(expected[0]) == family_of(study, units) > 4
+        alone: PageContent = render_all([(study, units)], facts)
+        assert said(as_text(table, "terminal", 1000)) == expected
+        assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
+        assert said(document_part(document, table.title))[0] == expected[0]
+        assert sorted(said_in_csv(table)) == expected[0]
+        known = {one.row.key: one.measured for one in table.comparisons if one.measured}
+        mine = lines[(lines["study"] == study.name) & lines["p"].notna()]
+        assert [round(p, 12) for p in mine["p"]] == [round(one.p, 12) for one in known.values()]
+
+
+def said_in_csv(table: Table) -> list[str]:
+    lines = csv.DictReader(io.StringIO(as_text(table, "csv")))
+    return [line["text"] for line in lines if line["column"] == "verdict" and WORDS.fullmatch(line["text"])]
+
+
+@pytest.mark.disaster
+@pytest.mark.parametrize("given", [{}, {"seeds": [0]}])
+def test_the_family_of_a_tuned_study_is_declared_before_anything_is_chosen(given: dict, tmp_path: Path) -> None:
+    ((study, units),) = plan_all(["tuned"], "laptop", store=tmp_path, **given)
+    assert all(unit.tuning for unit in units)
+    assert family_of(study, units) == 7
+    ((study, units),), _ = recorded(["tuned"], tmp_path)
+    assert family_of(study, units) == 7

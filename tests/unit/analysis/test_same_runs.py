@@ -92,11 +92,7 @@ def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:
     assert alike(study, short) == ({}, [])
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [("{twin: plan}", "did you mean 'plain'"), ("{twin: plain, other: twin}", "is itself the same as another row")],
-)
-def test_a_wrong_declaration_is_named(given: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=said) as error:
-        parsed(tmp_path, STUDY.replace("{twin: plain}", given))
+def test_a_wrong_declaration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'plain'") as error:
+        parsed(tmp_path, STUDY.replace("{twin: plain}", "{twin: plan}"))
     assert "same_as" in str(error.value.where)

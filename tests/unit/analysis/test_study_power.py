@@ -1,9 +1,8 @@
-import re
 from pathlib import Path
 
 import pytest
 
-from tepo.analysis.study_power import level, study_power
+from tepo.analysis.study_power import study_power
 from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.power import found_from, smallest, spread_of
 from tepo.evaluation.statistics.samples import pair_rows
@@ -13,7 +12,6 @@ from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.support.claims import text
-from tests.support.commands import tepo
 from tests.support.results import finish
 from tests.support.runs import write
 
@@ -62,7 +60,6 @@ def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_v
     assert one.seeds == 3
     found = 100 * smallest(found_from(expected.cautious(2), 3, 0.05 / 3))
     assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned, facts(planned))
-    assert "corrected for 3 comparisons" in power_line(planned, facts(planned))
 
 
 def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
@@ -81,35 +78,10 @@ def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
     assert {one.label.partition(":")[0]: one.family for one in power.measured} == {"laptop/one": 1, "laptop/two": 2}
 
 
-def test_the_same_rows_under_more_seeds_find_less(planned: Planned) -> None:
-    measure(planned, "GRPO/DAPO", "GSPO", "TEPO")
-    power = study_power(planned, facts(planned))
-    assert len(power.measured) == 2
-    sizes = [smallest(found_from(power.spread, seeds, level(power.family))) for seeds in (3, 8)]
-    assert sizes[1] < sizes[0]
-
-
-@pytest.mark.parametrize(("labels", "seeds"), [((), 3), (("GRPO/DAPO",), 3), (("GRPO/DAPO", "GSPO"), 1)])
-def test_without_two_seeds_of_a_row_and_its_baseline_it_is_unknown(
-    planned: Planned, labels: tuple[str, ...], seeds: int
-) -> None:
-    measure(planned, *labels, seeds=seeds)
+def test_without_two_seeds_of_a_row_and_its_baseline_it_is_unknown(planned: Planned) -> None:
+    measure(planned, "GRPO/DAPO", "GSPO", seeds=1)
     assert study_power(planned, facts(planned)) is None
     assert power_line(planned, facts(planned)) == UNKNOWN
-
-
-@pytest.mark.slow
-def test_the_commands(planned: Planned, tmp_path: Path) -> None:
-    measure(planned, "base model", "GRPO/DAPO", "GSPO", "TEPO")
-    shown = tepo("plan", "mine", "--difference", "5", "--store", tmp_path / "runs")
-    assert "5 points need" in shown.stderr
-    assert "GSPO" in shown.stdout
-    assert "power: 3 seeds find a difference of" in tepo("plan", "mine", "--store", tmp_path / "runs").stderr
-    recorded = tepo("plan", "panel-e", "--difference", "2", "--seeds", "0,1,2", "--records").stderr
-    assert "2 points need 8 seeds" in " ".join(recorded.split()), "five by the variance as estimated: power .44"
-    one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
-    assert "power: unknown" in one_seed.stderr
-    tepo("plan", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)
 
 
 def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:
@@ -121,13 +93,3 @@ def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned
     assert power.family == 6
     names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
     assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]
-
-
-def test_no_difference_above_a_hundred_points_is_promised(planned: Planned) -> None:
-    """With two seeds that contradict each other the formula gives more points than there are."""
-    for unit in planned[0][1]:
-        if unit.row.label in ("GRPO/DAPO", "GSPO") and unit.seed < 2:
-            finish(unit, 1.0 if (unit.seed == 0) == (unit.row.label == "GSPO") else 0.0, problems=20)
-    line = power_line(planned, facts(planned))
-    assert "no difference of up to 100 points" in line
-    assert not any(float(found) > 100 for found in re.findall(r"([\d.]+) points with", line))

@@ -1,64 +1,34 @@
-import io
+import json
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.progress import Progress, TextColumn
-from rich.table import Table
+from typer.testing import CliRunner
 
-from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.evaluation.scores import score
 from tepo.launch import slurm_job
 from tepo.launch.local import command
-from tepo.reporting.progress import Screen
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+from tepo.sampling.sampler import SamplingParams, response_texts
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan_studies import plan_all
-from tepo_cli import screen
+from tepo.training.loop import train
+from tepo.training.run import Run
 from tepo_cli.cli_options import Asked
-from tepo_cli.commands.train import train
-from tepo_cli.main import main
-from tepo_cli.show_plan import show_units
-from tepo_cli.study_outputs import show_tables
-from tests.support.commands import alone, tepo
-from tests.support.results import facts_of
+from tepo_cli.main import app, main
+from tests.support.commands import Terminal, alone
+from tests.support.runs import small
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
-
-
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TERM", "xterm")  # of a dumb one rich does not ask the width
-    monkeypatch.setattr(Console, "is_terminal", True)
-
-
-@pytest.mark.usefixtures("narrow")
-def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_units(units)
-    shown = capsys.readouterr().err
-    assert all(f" {unit.id} " in shown for unit in units)
-    assert "7 benchmarks" in shown
-    assert "…" not in shown
-
-
-def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path, seeds=[0, 1, 2])
-    units[0].folder.path.mkdir()
-    units[0].folder.mark("finished")
-    show_units(units, rows=True)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("│")]
-    assert len(lines) == 5
-    assert re.search(r"0, 1, 2 +│ 1 x done, 2 x 36 steps +│ 7 benchmarks", lines[0])
-    assert re.search(r"0, 1, 2 +│ 36 steps +│ 7 benchmarks", lines[1])
 
 
 def test_data_is_an_override_of_every_row_and_comes_last() -> None:
@@ -67,63 +37,14 @@ def test_data_is_an_override_of_every_row_and_comes_last() -> None:
     assert {(unit.config.data.name, unit.config.train.steps) for unit in units} == {("laptop_sparse", 2)}
 
 
-@pytest.mark.usefixtures("narrow")
-def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ((study, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_tables([(study, units)], facts_of(study, units), "terminal")
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    assert max(map(len, shown.splitlines())) <= 40
-    assert "OlympiadBench" in shown
-    assert "baseline" in shown
-    assert "32.59" in shown
-
-
-@pytest.mark.disaster
-@pytest.mark.parametrize("words", [("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join)
-def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
-    narrow, wide = (each.stdout + each.stderr for each in done)
-    assert max(map(len, narrow.splitlines())) <= 80
-    assert [
-        word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")
-    ] == []  # nothing is cut
-
-
-def test_a_pipe_has_no_edge_unless_columns_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert screen.screen_width() == 150
-    monkeypatch.setenv("COLUMNS", "40")
-    assert screen.screen_width() == 40
-    screen.say(str(tmp_path / ODD))
-    assert capsys.readouterr().err == f"{tmp_path / ODD}\n"
-
-
-def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(["objective=tepo"], store=tmp_path / ODD, dry_run=True)
-    shown = capsys.readouterr().out
+def test_any_store_can_be_named(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["train", "--dry-run", "--store", str(tmp_path / ODD)]).stdout
     assert re.search(rf"^run +{re.escape(str(tmp_path / ODD))}/[0-9a-f]+: new$", shown, re.M)
     ((_, (unit, *_)),) = plan_all(["panel-e"], "laptop", store=tmp_path / ODD)
     rest = command(unit)[1:]
     in_job = slurm_job.in_shell(tmp_path / ODD, "node", "0", "n1:15000")
     assert shlex.split(in_job)[-5:] == ["tepo.launch.slurm_job", "node", str(tmp_path / ODD), "0", "n1:15000"]
     assert f"--store={tmp_path / ODD}" in "=".join(rest)
-
-
-def test_ctrl_c_says_what_is_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tepo_cli.show_runs.show_runs", interrupted)
-    monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 130
-    assert "interrupted: finished steps are kept" in capsys.readouterr().err
 
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
@@ -151,8 +72,7 @@ def _run(store: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    ("words", "count"),
-    [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list",), 4), (("list", "--all"), 4)],
+    ("words", "count"), [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list", "--all"), 4)]
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
@@ -172,31 +92,54 @@ def test_what_a_stranger_wrote_moves_no_cursor(
         assert "one\n        \ttwo" in shown.out
 
 
-def test_an_error_names_a_stranger_s_text_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a terminal, where rich colours: its own codes are the only ones."""
-    monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
-    monkeypatch.setattr("tepo_cli.show_runs.show_runs", lambda *_: _fail())
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert f"error: a\tb {SPELT}\nin: {SPELT}\n" in capsys.readouterr().err
+def test_grade_says_how_many_in_its_last_line(tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    rows = [{"gold": "7", "prediction": answer} for answer in (r"\boxed{9^{9^{9^9}}}", r"\boxed{7}", r"\boxed{8}")]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = CliRunner().invoke(app, ["data", "grade", str(file)])
+    assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["too much work", "exact", "different"]
+    assert done.stderr.startswith("1 of 3 right; 1 ran out of the grader's budget and count as wrong; grader ")
 
 
-def _fail() -> None:
-    raise UserError(f"a\tb {HOSTILE}", where=HOSTILE)
+def chat(*words: str | Path, lines: str) -> Any:
+    return CliRunner().invoke(app, ["chat", *map(str, words)], input=lines)
 
 
-def test_bars_and_tables_in_a_terminal_colour_nothing_that_a_label_asks_for(tmp_path: Path) -> None:
-    out = io.StringIO()
-    terminal = Screen(file=out, force_terminal=True, color_system="standard", width=400, highlight=False)
-    with Progress(TextColumn("{task.description}", markup=False), console=terminal) as progress:
-        progress.add_task(HOSTILE, total=1)
-    table = Table("name", title=HOSTILE)
-    table.add_row(HOSTILE)
-    terminal.print(table)
-    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", out.getvalue())  # of rich
-    assert text.count(SPELT) >= 2
-    assert "]0;title" not in text.replace(r"\x1b]0;title", "")
-    assert not re.search(r"[\x07\x08\x1b\x9b\u202e\u2066]", text)
+def greedy(model: str, prompt: str) -> str:
+    policy = load_policy(model)
+    sampler = TorchSampler(policy.model, policy.tokenizer)
+    params = SamplingParams(n=1, temperature=0.0, max_new_tokens=40)
+    ((response,),) = sampler.sample([policy.tokenizer(prompt)["input_ids"]], [0], params)
+    return response_texts([response], policy.tokenizer)[0]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Trained with a prompt of its own around each problem."""
+    words = ("data.prompt='0+{problem}'", "model.wrap=raw", "train.steps=1")
+    return RunFolder(train(Run(small(tmp_path_factory.mktemp("runs"), *words))))
+
+
+def test_each_line_of_a_pipe_gets_a_response_on_standard_output_alone() -> None:
+    done = chat("package:laptop", "--temperature", "0", lines="347+285=\n\n   \nwhy?\n<eos>1\n12*3=\r\n")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [greedy("package:laptop", asked) for asked in ("347+285=", "12*3=")]
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()[2:4]] == ["not asked"] * 2
+    assert "1 statement with control tokens of the model: question 3 (<eos>)" in done.stderr
+
+
+def test_a_run_is_asked_as_it_was_trained(run: RunFolder) -> None:
+    weights = str(run.checkpoint(1))
+    for named in ((run.path,), (run.path.name[:6], "--store", run.path.parent)):
+        done = chat(*named, "--temperature", "0", lines="347+285=\n")
+        assert done.stdout == greedy(weights, "0+347+285=") + "\n"
+    raw = chat(run.path, "--raw", "--temperature", "0", lines="347+285=\n")
+    assert raw.stdout == greedy(weights, "347+285=") + "\n" != done.stdout
+
+
+def test_in_a_terminal() -> None:
+    terminal = Terminal("chat", "package:laptop", "--max-new-tokens", "12")
+    terminal.wait_for("> ")
+    terminal.type("1+1=\n")
+    assert terminal.wait_for("> ").partition("1+1=")[2]
+    assert terminal.leave("\x03") == 0

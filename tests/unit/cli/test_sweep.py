@@ -1,4 +1,3 @@
-import json
 import re
 from pathlib import Path
 
@@ -7,20 +6,17 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.store.run_id import run_id
-from tepo.studies.sweep import axes_of, plan_sweep, values_of
+from tepo.studies.sweep import axes_of, plan_sweep
 from tests.support.commands import tepo
-from tests.support.runs import SMALL, few_problems, write
+from tests.support.runs import SMALL, few_problems
 
 
 @pytest.mark.parametrize(
     ("word", "values"),
     [
-        ("seed=0,1", ["0", "1"]),
-        ("seed=range(3)", ["0", "1", "2"]),
         ("seed=range(4,10,2)", ["4", "6", "8"]),
         ("objective=gspo, tepo", ["gspo", "tepo"]),
         ("train.learning_rate=1e-4,4e-4", ["1e-4", "4e-4"]),
-        ("objective.high=0.2,0.3", ["0.2", "0.3"]),
         ("data.benchmarks=[add3,max4],[add3]", ["[add3,max4]", "[add3]"]),
     ],
 )
@@ -34,19 +30,11 @@ def test_several_values_are_an_axis(word: str, values: list[str]) -> None:
         "data.benchmarks=[add3,max4]",
         "objective.J=min(w, clip(w, 1 - low, 1 + high))*A",
         "tracking.group=a,b",
-        "data.reward={short: {file: 'a,b.py'}}",
-        "'train.steps=1'",
         "seed=1,",
     ],
 )
 def test_one_value_stays_what_it_was(word: str) -> None:
     assert axes_of([word]) == {}
-
-
-def test_a_file_with_a_comma_in_its_name_is_one_value(tmp_path: Path) -> None:
-    file = write(tmp_path / "a,b.jsonl", json.dumps({"problem": "1+1=", "answer": "2"}))
-    assert axes_of([f"data={file}"]) == {}
-    assert values_of("'a,b',c") == ["'a,b'", "c"]
 
 
 def test_its_runs_are_those_of_single_commands(tmp_path: Path) -> None:
@@ -66,7 +54,6 @@ def test_its_runs_are_those_of_single_commands(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["scale=laptop,paper", "seed=0,1"], "unknown scale option 'laptop,paper'"),
-        (["seed=0,x"], "not a list of seeds"),
         (["seed=1,1"], "a seed is listed twice"),
         (["objective=gspo,tpo"], "unknown objective option 'tpo'"),
         (["train.steps=1,two"], "train.steps"),
@@ -79,13 +66,8 @@ def test_a_wrong_value_is_named(words: list[str], said: str, tmp_path: Path) -> 
 
 def test_a_dry_run_shows_every_run_and_leaves_nothing(tmp_path: Path) -> None:
     words = ("train", "seed=range(2)", "objective=gspo,tepo", "-m", "--jobs", "2")
-    said = tepo(*words, "--dry-run", cwd=tmp_path).stderr
-    assert re.match(r"4 runs, 4 to do: about [\d.]+ CPU \w+, by a closed form, to a factor of four\n", said)
-    assert len(re.findall(r"│ (?:gspo|tepo) +│ [01] +│ [0-9a-f]{12} │ 36 steps", said)) == 4
-    for more in (("--validate",), ("--show-config", "--dry-run"), ("train.stepz=2",)):
-        tepo(*words, *more, cwd=tmp_path, code=2)
-    one = tepo("train", "--jobs", "2", cwd=tmp_path, code=2).stderr
-    assert "list several values: seed=0,1" in one
+    assert tepo(*words, "--dry-run", cwd=tmp_path).stderr.startswith("4 runs, 4 to do: ")
+    tepo(*words, "train.stepz=2", cwd=tmp_path, code=2)
     assert "of Hydra's sweeps is not understood" in tepo("train", "seed=interval(0,1)", cwd=tmp_path, code=2).stderr
     assert not list(tmp_path.iterdir())
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,13 @@ from tepo.store.live_runs import live_runs
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo_cli.main import main
+from tests.support.runs import write
 from tests.unit.store.test_store_check import WORDS, finished_run
 
 SAID = "a symbolic link is in the way"
 PLACES = [
-    *("eval", "eval/add3", "eval/add3/parts", "eval/add3/samples.parquet", "eval/other", "eval/.servers"),
-    *(
-        "checkpoints",
-        "checkpoints/step_000002",
-        "checkpoints/step_000002/model.safetensors",
-        "checkpoints/.step_000001",
-    ),
-    *("config.json", "manifest.json", "metrics.jsonl", "validation.json", "cost.json", "provenance.json", "log.txt"),
-    *("tokens", "tokens/step_000002.json", "figures", "exchange", "ranks", ".train.lock", ".measure.lock", "wandb"),
-    *(".config.json.0123abcd", "unknown"),
+    *("eval", "eval/add3/parts", "eval/add3/samples.parquet", "checkpoints/step_000002/model.safetensors"),
+    *("config.json", "metrics.jsonl", "tokens/step_000002.json", ".train.lock", "wandb", "unknown"),
 ]
 
 
@@ -42,14 +36,8 @@ def tree(folder: Path) -> dict[str, bytes | str | None]:
 def precious(tmp_path: Path) -> Path:
     """A folder with what every command that sweeps would take for its own."""
     folder = tmp_path / "precious"
-    for name in (
-        "parts/00000.parquet",
-        ".samples.parquet.0123abcd",
-        "step_000001/model.safetensors",
-        "samples.parquet",
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("precious")
+    for name in ("parts/00000.parquet", ".samples.parquet.0123abcd", "step_000001/model.safetensors"):
+        write(folder / name, "precious")
     return folder
 
 
@@ -67,38 +55,11 @@ def test_a_run_with_a_link_is_not_opened(place: str, own: Path, precious: Path, 
     kept = tree(precious)
     put_link(folder / place, precious)
     before = tree(folder)
-    for ask in (
-        RunFolder.manifest,
-        RunFolder.config,
-        RunFolder.lock,
-        RunFolder.busy,
-        RunFolder.measured,
-        RunFolder.token_dumps,
-        RunFolder.costs,
-        RunFolder.newest,
-        lambda run: run.has("add3"),
-        lambda run: run.sessions(()),
-    ):
+    for ask in (RunFolder.manifest, RunFolder.lock, RunFolder.measured, RunFolder.token_dumps, RunFolder.costs):
         with pytest.raises(UserError, match=SAID) as caught:
             ask(RunFolder(folder))
         assert (caught.value.where, caught.value.exit_code) == (str(folder / place), 2)
     assert (tree(folder), tree(precious)) == (before, kept)
-
-
-@pytest.mark.parametrize("target", ["nowhere", "loop", "../../precious/samples.parquet", "manifest.json"])
-def test_wherever_it_leads(target: str, own: Path, precious: Path, tmp_path: Path) -> None:
-    unit = finished_run(tmp_path / "store")
-    (unit.folder.path / "loop").symlink_to(target)
-    with pytest.raises(UserError, match=SAID):
-        RunFolder(unit.folder.path).finished()
-
-
-def test_a_pipe_is_not_waited_for(own: Path, tmp_path: Path) -> None:
-    unit = finished_run(tmp_path / "store")
-    (unit.folder.path / "cost.json").unlink(missing_ok=True)
-    os.mkfifo(unit.folder.path / "cost.json")
-    with pytest.raises(UserError, match="something that is no file is in the way"):
-        RunFolder(unit.folder.path).costs()
 
 
 def test_a_whole_store_may_be_a_link_and_wandb_may_make_them(own: Path, tmp_path: Path) -> None:
@@ -112,19 +73,14 @@ def test_a_whole_store_may_be_a_link_and_wandb_may_make_them(own: Path, tmp_path
 
 
 SET = [part for word in WORDS for part in ("--set", word)]
-COMMANDS = {
+COMMANDS: dict[str, Callable[[Unit], list[str]]] = {
     "train": lambda unit: ["train", *unit.overrides, "--evaluate", "--quiet"],
-    "train --dry-run": lambda unit: ["train", *unit.overrides, "--dry-run"],
     "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
     "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
-    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path)],
-    "regrade --dry-run": lambda unit: ["data", "regrade", str(unit.folder.path / "eval" / "add3"), "--dry-run"],
+    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path / "eval" / "add3")],
     "responses": lambda unit: ["responses", unit.id, "add3"],
     "explain": lambda unit: ["explain", unit.id],
-    **{
-        name: lambda unit, name=name: [*name.split(), "mine", *SET]
-        for name in ("ablate", "plan", "table", "figure", "records write")
-    },
+    **{name: lambda unit, name=name: [*name.split(), "mine", *SET] for name in ("ablate", "table", "records write")},
     "report": lambda unit: ["report", "mine", *SET, "--out", str(unit.folder.path.parents[1] / "page.html")],
 }
 
@@ -137,23 +93,17 @@ def of_store(words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return ended.value.code
 
 
-@pytest.mark.parametrize("place", ["eval/add3", "checkpoints", "."])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_refuses_it(
     name: str,
-    place: str,
     own: Path,
     precious: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unit: Unit = finished_run(tmp_path / "store")
-    if place == ".":
-        unit.folder.path.rename(precious / "run")
-        unit.folder.path.symlink_to(precious / "run")
-    else:
-        put_link(unit.folder.path / place, precious)
+    unit = finished_run(tmp_path / "store")
+    put_link(unit.folder.path / "checkpoints", precious)
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
     code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)
@@ -178,14 +128,8 @@ def test_lists_mark_it_and_go_on(
     shown = capsys.readouterr().out
     assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
     assert shown.count(f"unreadable: {SAID}") == 2
-    assert of_store(["list", "--watch"], store, monkeypatch) == 0
-    shown = capsys.readouterr().out
-    assert f"{store}: 0 running, 1 ended in the last 10 min, 2 not opened" in shown
-    assert shown.count(SAID) == 2
     assert of_store(["doctor", "--no-selftest"], store, monkeypatch) == 1
-    shown = capsys.readouterr().out
-    assert shown.count(f"DAMAGED: {SAID}") == 2
-    assert "3 runs, 2 damaged; 1 without weights" in " ".join(shown.split())
+    assert capsys.readouterr().out.count(f"DAMAGED: {SAID}") == 2
     assert live_runs(store)[0].id == unit.id
     assert costs(store) == []
     assert tree(tmp_path) == before
@@ -216,23 +160,17 @@ def test_a_file_that_is_written_in_place_has_one_name(tmp_path: Path) -> None:
     check_no_links(tmp_path)  # to read it harms nobody
 
 
-@pytest.mark.parametrize("words", [["eval", "-m", "base"], ["eval", "-m", "package:laptop", "add3"], ["eval", "--out"]])
-def test_measurements_of_a_base_and_of_a_folder_of_ones_own(
+@pytest.mark.parametrize("words", [["eval", "-m", "base"], ["eval", "-m", "package:laptop", "add3"]])
+def test_measurements_of_a_base(
     words: list[str],
     precious: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The folder that `--out` names may be a link; what is in it may not."""
     run = RunFolder.of_base(compose([f"store={tmp_path / 'store'}"])).path
-    if "--out" in words:
-        run = tmp_path / "out"
-        words = [*words, str(run), "-m", "package:laptop", "add3"]
-        (tmp_path / "disk").mkdir()
-        run.symlink_to(tmp_path / "disk")
     put_link(run / "eval" / "add3", precious)
     before = tree(tmp_path)
     assert of_store(words, tmp_path / "store", monkeypatch) == 2
-    assert f"{SAID}: nothing in the folder of a run may lead elsewhere" in " ".join(capsys.readouterr().err.split())
+    assert SAID in " ".join(capsys.readouterr().err.split())
     assert tree(tmp_path) == before

@@ -1,13 +1,20 @@
+"""Files of studies, scales and papers, as a user adds them."""
+
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from tepo.common.errors import UserError
-from tepo.studies.plan import make_plan
+from tepo.config.compose import compose
+from tepo.studies.fetch_inputs import fetch_inputs
+from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.study import load_study, parse_study
+from tepo.studies.study import load_study, parse_study, printed, scale_studies
 from tests.support.runs import write
 
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs/studies.md").read_text()
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 ROW = "title: x\nrows:\n  - {label: a, objective: tepo%s}\n" + SCALES
 SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s\n"
@@ -19,44 +26,141 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
         (f"title: x\n{SCALES}", "either `rows:` or `panels:`", 1),
         (ROW % ", overrides: [train.stepz=1]", "unknown configuration key 'train.stepz'", 3),
         (ROW % ", overrides: [seed=3]", "seed cannot be an override", 3),
-        (ROW % ", by_model: {lapto: [train.steps=1]}", "unknown model 'lapto'", 3),
-        (SCALE % "{models: [], seeds: [0]}", "models is a list", 5),
         (SCALE % "{models: [laptop], seeds: [0, 0]}", "listed twice", 5),
-        ("title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n", "at least one scale", 4),
-        (f"title: x\npanels: [panel_a, panel-b, panel_a]\n{SCALES}", "panel_a is listed twice", 2),
         (ROW % "" + "figures:\n  - {name: f, rows: [b]}\n", "unknown row 'b'", 7),
     ],
 )
 def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match="mine") as caught:
-        parse_study(tmp_path / "mine.yaml")
+        parse_study(write(tmp_path / "mine.yaml", text))
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="UTF-8"):
-        parse_study(tmp_path / "mine.yaml")
-
-
-def test_a_wrong_value_names_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "experiments/mine.yaml", ROW % ", overrides: [train.steps=abc]")
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    with pytest.raises(UserError) as caught:
-        plan_all(["mine"], "laptop", store=tmp_path / "runs")
-    assert "abc" in caught.value.what
-    assert "mine, row 'a'" in caught.value.where
-
-
-@pytest.mark.parametrize("override", ["seed=3", "store=/x", "objective=gspo", "scale=paper"])
-def test_what_a_study_sets_itself_is_no_override(override: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be an override"):
-        make_plan(load_study("panel-e"), "laptop", store=tmp_path, overrides=[override])
-
-
-@pytest.mark.parametrize("seeds", [[0, 0], [-1], []])
-def test_seeds_are_different_and_not_negative(seeds: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given", [{"overrides": ["seed=3"]}, {"overrides": ["scale=paper"]}, {"seeds": [0, 0]}, {"seeds": [-1]}], ids=str
+)
+def test_what_a_study_sets_itself_and_seeds_that_are_none_are_refused(given: dict, tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        make_plan(load_study("panel-e"), "laptop", store=tmp_path, seeds=seeds)
+        make_plan(load_study("panel-e"), "laptop", store=tmp_path, **given)
+
+
+# scales ---------------------------------------------------------------------------------------------------------------
+LAPTOP = (ROOT / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
+OWN = """
+title: T
+rows:
+  - {label: TEPO, objective: tepo, laptop: [train.epochs=1]}
+  - {label: "TEPO, β = 0.1", objective: tepo, overrides: [objective.beta=0.1]}
+scales:
+  laptop: {models: [laptop], seeds: [3], overrides: [train.steps=2]}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    write(tmp_path / "experiments/mine.yaml", OWN)
+    declare(tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.beta=2]}")
+    return tmp_path
+
+
+def declare(folder: Path, studies: str) -> None:
+    text = LAPTOP.replace("scale: laptop", "scale: desk").replace("prompts_per_step: 64", "prompts_per_step: 32")
+    write(folder / "scale/desk.yaml", f"{text}studies: {{{studies}}}\n")
+
+
+def test_a_study_is_taken_at_a_scale_that_it_does_not_name(own: Path) -> None:
+    units = make_plan(load_study("mine"), "desk", store=own)
+    trained = [(unit.config.train, unit.config.objective["constants"]["beta"], unit.seed) for unit in units]
+    assert [(train.prompts_per_step, train.steps, train.epochs) for train, _, _ in trained] == [(32, 2, 1), (32, 2, 2)]
+    assert [(coefficient, seed) for _, coefficient, seed in trained] == [(2, 3), (0.1, 3)]  # the row's own wins
+    declare(own, "like: paper")
+    assert scale_studies("desk").like == "paper", "a change is read"
+
+
+@pytest.mark.parametrize(
+    ("studies", "message"),
+    [
+        ("like: laptop", "no model in place of laptop, which mine trains at scale laptop.*stand_ins: {laptop: laptop}"),
+        ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
+    ],
+)
+def test_mistakes_in_a_scale_are_said(own: Path, studies: str, message: str) -> None:
+    declare(own, studies)
+    with pytest.raises(UserError, match="(?s)" + message):
+        make_plan(parse_study(own / "experiments/mine.yaml"), "desk", store=own)
+
+
+def test_the_scale_of_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GUIDE.partition("## A scale of your own")[2].partition("```yaml\n")[2].partition("```")[0]
+    write(tmp_path / "scale/desk.yaml", text)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    config = compose(["scale=desk"])
+    assert (config.train.steps, config.train.prompts_per_step, config.train.epochs) == (12, 32, 2)
+    assert len(make_plan(load_study("table1"), "desk", store=tmp_path)) == 8
+    write(tmp_path / "scale/desk.yaml", text.partition("\n")[2])
+    with pytest.raises(UserError, match="keys below `scale`"):
+        compose(["scale=desk"])
+
+
+def test_a_model_that_stands_in_is_compared_with_the_same_figures() -> None:
+    study = load_study("table2")
+    row = next(row for row in study.rows if row.objective == "tepo")
+    pairs = scale_studies("single_gpu").stand_ins
+    for there in study.scale("paper").models:
+        figures, stand_in = printed(study, there, row), printed(study, pairs[there], row)
+        assert figures.model == study.models[there]  # each model its own figures
+        assert stand_in == figures
+
+
+# papers ---------------------------------------------------------------------------------------------------------------
+PAPER = GUIDE.partition("## A paper: two files")[2]
+STUDY, FIGURES = PAPER.partition("```yaml\n")[2].partition("```")[0], PAPER.partition("\n```\n#")[2].partition("```")[0]
+
+
+def test_the_paper_of_the_documents_is_a_study_at_all_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added as a stranger adds it. A row that is printed for other models alone has no figures."""
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    folder = tmp_path / "experiments/papers/my_paper"
+    write(folder / "study.yaml", STUDY)
+    write(folder / "printed.csv", f"#{FIGURES}naive_grpo,Qwen2.5-7B,Naive GRPO,20\n")
+    study = load_study("my-paper")
+    runs = {scale: len(make_plan(study, scale, store=tmp_path)) for scale in ("laptop", "single_gpu", "paper")}
+    assert runs == {"laptop": 6, "single_gpu": 2, "paper": 2}
+    figures = [printed(study, model, row) for model in ("laptop", "qwen2.5-32b") for row in study.rows]
+    assert [row.average for row in figures if row] == [30, 50, 30, 50]
+    text = STUDY.replace("[qwen2.5-32b]", "[qwen2.5-7b, qwen2.5-32b]")
+    text = text.replace("models: {", "models: {qwen2.5-7b: Qwen2.5-7B, ")
+    study = parse_study(write(folder / "study.yaml", text))
+    naive, dapo = (printed(study, "qwen2.5-7b", row) for row in study.rows)
+    assert (naive.average, dapo) == (20, None)
+    with pytest.raises(UserError, match="dynamic_sampilng"):
+        parse_study(write(folder / "study.yaml", text.replace("dynamic_sampling", "dynamic_sampilng")))
+
+
+def units(scale: str, *overrides: str) -> list[Unit]:
+    planned = plan_all(["panel_e"], scale, store=Path("nowhere"), overrides=overrides)
+    return [unit for _, units in planned for unit in units]
+
+
+def test_a_silent_hub_ends_it_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"^nothing is fetched: http://127.0.0.1:9 does not answer") as ended:
+        fetch_inputs(units("paper"), said.append)
+    assert (ended.value.exit_code, said, list(tmp_path.iterdir())) == (2, [], [])
+
+
+def test_what_ships_or_is_generated_asks_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    said: list[str] = []
+    fetch_inputs(units("laptop"), said.append)
+    (line,) = said
+    assert line.startswith("package:laptop: there already, ")
+    (tmp_path / "own.jsonl").write_text('{"id": "one", "problem": "1+1=", "answer": "2"}\n')
+    fetch_inputs(units("laptop", f"data={tmp_path}/own.jsonl", "data.benchmarks=[add3]"), said.append)
+    assert said[-1] == f"{tmp_path}/own.jsonl: 1 problem"

@@ -2,21 +2,19 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.charts import study_charts
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
-from tepo.reporting.tables.render import as_text
 from tepo.store.run_id import identity
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies
-from tepo.studies.study import Study, load_study, parse_study
+from tepo.studies.study import Study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import TunedRow, tuned_rows, undecided
 from tepo.studies.vary import Setting
-from tests.support.results import facts_of, finish, table_from_store
+from tests.support.results import finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
@@ -92,17 +90,6 @@ def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
         for one, other in zip(drawn, others, strict=True):
             assert other.overrides[: len(one.overrides)] == one.overrides
     assert study(tmp_path, ROWS % "" + text.replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop").settings != drawn
-
-
-def test_the_largest_gap_is_named_with_its_ends(tmp_path: Path) -> None:
-    (line,) = load_study("tuned").tune_at("laptop").gap_lines
-    assert "learning_rate from 8.12e-5 to 0.000296, a factor of 3.65, 48% of the range. More than a quarter" in line
-    (line,) = load_study("tuned_again").tune_at("laptop").gap_lines
-    assert "More than a quarter" not in line
-    one_draw = "tune: {draws: 1, seeds: [50], space: {train.grad_clip: {uniform: [1, 3]}}}\n"
-    (line,) = study(tmp_path, ROWS % "" + one_draw + SCALES % "").tune_at("laptop").gap_lines
-    assert ("the lower end" in line) != ("the upper end" in line)
-    assert "factor" not in line
 
 
 # the default and the shortlist ----------------------------------------------------------------------------------------
@@ -213,17 +200,6 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
     assert undecided([(mine, after)], None) == ([], [])
 
 
-def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
-    """Also not the best of those that are there: none is pruned."""
-    mine = tuned(tmp_path)
-    units = planned(mine, tmp_path)
-    for unit in units[1:-1]:
-        validate(unit, 0.5)
-    none, (choice,) = undecided([(mine, units)], [7])
-    assert (none, choice.label, choice.seed) == ([], "b", 7)
-    assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
-
-
 def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
     unit = planned(tuned(tmp_path), tmp_path)[1]
     validate(unit, 0.5)
@@ -235,60 +211,17 @@ def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
 
 
 # the table ------------------------------------------------------------------------------------------------------------
-def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
-    mine = tuned(tmp_path)
-    units = planned(mine, tmp_path)
-    text = as_text(table_from_store(mine, units), "markdown")
-    assert "Settings still to be tried, so none is chosen: a (0 of 6 runs done); b (0 of 6 runs done)." in text
-    for unit in units[1:]:
-        validate(unit, 0.3 if unit.row.label == "a" else float(unit.row.setting.point["learning_rate"]) * 500)
-    units = planned(mine, tmp_path)
-    for unit in (unit for unit in units if not unit.tuning and unit.row.objective):
-        finish(unit, 0.4 if unit.row.label == "a" else 0.8)
-    drawn = table_from_store(mine, units)
-    results, every = drawn.blocks
-    a, b = tuned_rows(units, mine.tune_at("laptop"))
-    assert [row.label for row in results.rows] == ["base", "a", "b"]
-    words = [row.cells[-2].text.partition(" (")[0] for row in results.rows]
-    assert words == ["", "baseline", "2 seeds: no verdict"]
-    points = [setting_of(row).point for row in (a, b)]
-    shown = [f"learning_rate={point['learning_rate']}, epochs={point['epochs']}" for point in points]
-    assert [row.cells[-1].text for row in results.rows] == ["", *shown]
-    ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
-    assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
-    assert len(drawn.comparisons) == 2
-
-
-def test_settings_without_a_range_are_in_the_table_and_have_no_chart(tmp_path: Path) -> None:
-    text = "tune: {draws: 2, seeds: [50], space: {train.epochs: [1, 2]}}\n"
-    mine = study(tmp_path, ROWS % "" + text + SCALES % "")
-    units = planned(mine, tmp_path)
-    validate(units[1], 0.3)
-    table = table_from_store(mine, units)
-    _, block = table.blocks
-    assert block.title == "Validation accuracy over the settings"
-    assert [cell.mean for row in block.rows for cell in row.cells if cell.mean is not None] == [30.0]
-    assert "so none is chosen: a (1 of 2 runs done); b (0 of 2 runs done)." in table.notes[-1]
-    assert not list(study_charts(mine, units, facts_of(mine, units), table))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "what", "line"),
     [
-        ("tune: {draws: 2, seeds: [], space: {train.epochs: [1, 2]}}\n", "seeds are whole numbers", 7),
         ("tune: {draws: 2, seeds: [1], space: {train.epochs: [1, 2]}}\n", "seed 1 chooses the settings", 9),
-        ("tune: {draws: 2, seeds: [50], space: {}}\n", "names nothing to tune", 7),
         ("tune: {draws: 2, seeds: [50], space: {train.epoch: [1, 2]}}\n", "unknown configuration key 'train.epoch'", 7),
-        ("tune:\n  draws: 2\n  seeds: [50]\n  space:\n    train.grad_clip: {log: [2, 1]}\n", "goes from 2 to 1", 11),
         ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [0, 1]}}}\n", "0 has no logarithm", 7),
-        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [1]}}}\n", "one kind and two numbers", 7),
-        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [a, b]}}}\n", "one kind and two numbers", 7),
-        ("tune: {draws: 2, seeds: [50], space: {seed: [1, 2]}}\n", "seed cannot be an override", 7),
         (EVEN % (4, ", shortlist: {after: 3, keep: 2}"), "tune.shortlist.after is 3 of 3 tuning seeds", 7),
-        (EVEN % (4, ", shortlist: {after: 1, keep: 4}"), "tune.shortlist.keep is 4 of 4 draws", 7),
         (TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
-        (TUNE % 2 + "figures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 8),
     ],
 )  # fmt: skip
 def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
@@ -298,9 +231,11 @@ def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_
     assert f"mine.yaml:{line}" in caught.value.where
 
 
-def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp_path: Path) -> None:
+def test_the_command_line_cannot_set_what_is_tuned_or_varies_or_report_what_has_chosen(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.epochs is what the study tuned tunes"):
         plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
+    with pytest.raises(UserError, match=r"train\.learning_rate is what the study stability varies"):
+        plan_all(["stability"], "laptop", store=tmp_path, overrides=["train.learning_rate=1e-4"])
     with pytest.raises(UserError, match="seed 50 chooses the settings"):
         plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
 
@@ -318,3 +253,96 @@ def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
     tepo = next(unit for unit in units if unit.label == "TEPO, default")
     theirs = next(unit for unit in claimed if unit.row.objective == "tepo")
     assert tepo.config.objective == theirs.config.objective
+
+
+# what varies ----------------------------------------------------------------------------------------------------------
+PLAIN = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
+ONE_SEED = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
+CLIP = """vary:
+  train.learning_rate: [1e-4, 4e-4]
+  clip:
+    paper: [objective.low=0.2, objective.high=0.28]
+    tight: [objective.low=0.02, objective.high=0.028]
+"""
+EPOCHS = "vary: {train.epochs: [1, 2]}\n"
+X = "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
+
+
+def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
+    units = make_plan(study(tmp_path, PLAIN % "" + CLIP + ONE_SEED % ""), "laptop", store=tmp_path)
+    settings = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-4") for clip in ("paper", "tight")]
+    assert [unit.label for unit in units] == [f"{row}, {setting}" for setting in settings for row in "ab"]
+    assert len({unit.id for unit in units}) == len(units)
+    for unit in units:
+        assert (
+            str(unit.config.train.learning_rate)
+            == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
+        )
+        bounds = (unit.config.objective["constants"]["low"], unit.config.objective["constants"]["high"])
+        assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
+
+
+def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
+    """A mix has its own base and benchmarks; a learning rate has not."""
+    text = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n  - {label: a, objective: gspo}\n"
+    mine = study(
+        tmp_path, text + "vary: {data: [laptop, laptop_sparse], train.learning_rate: [1e-4, 2e-4]}\n" + ONE_SEED % ""
+    )
+    units = make_plan(mine, "laptop", store=tmp_path)
+    base = [unit.id for unit in units if unit.row.base]
+    assert base[0] == base[1] != base[2] == base[3]
+
+
+def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
+    """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
+    values = (
+        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.checkpoint_every: [null, 4]}"
+    )
+    mine = study(tmp_path, PLAIN % "" + f"vary: {values}\n" + ONE_SEED % "")
+    written = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
+    assert written == {
+        *("data.exclude_contaminated=true", "data.exclude_contaminated=false"),
+        *("train.learning_rate=2.5e-7", "train.learning_rate=1e-7"),
+        *("train.checkpoint_every=null", "train.checkpoint_every=4"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "scale", "what", "line"),
+    [
+        ("", "vary: {train.learning_rat: [1e-4]}\n", "", "unknown configuration key 'train.learning_rat'", 6),
+        ("", "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "", "which are the same", 9),
+        ("", "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "", "train.steps and b both set", 8),
+        (", overrides: [train.epochs=1]", EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4),
+        ("", EPOCHS, ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
+        ('}\n  - {label: "a, x=1", objective: gspo', X, "", "labelled alike", 7),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_what_varies_names_file_line_and_key(
+    row: str, text: str, scale: str, what: str, line: int, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, PLAIN % row + text + ONE_SEED % scale)
+    assert what in caught.value.what
+    assert f"mine.yaml:{line}" in caught.value.where
+
+
+DRAWN = ', drawn: clip, overrides: ["data.benchmarks=[add3]"]'
+
+
+def test_a_drawn_axis_is_pooled_where_a_row_has_all_of_it(tmp_path: Path) -> None:
+    """With one environment unmeasured the mean over the others would be of another population."""
+    mine = study(tmp_path, PLAIN % "" + CLIP + ONE_SEED.replace("[0]", "[0, 1]") % DRAWN)
+    units = make_plan(mine, "laptop", store=tmp_path / "runs")
+
+    def pooled() -> list[float | None]:
+        blocks = table_from_store(mine, units).blocks[:2]
+        assert [block.title.partition(" in the mean over ")[2][:4] for block in blocks] == ["clip"] * 2
+        return [row.cells[0].mean for block in blocks for row in block.rows]
+
+    assert pooled() == [None, None]
+    for unit in units[:-1]:
+        finish(unit, 0.8 if unit.row.label == "b" else 0.5)
+    first, second = pooled()
+    assert second is None
+    assert first == pytest.approx(30, abs=8)  # drawn: 60 problems, 2 seeds, 2 settings

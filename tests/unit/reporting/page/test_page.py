@@ -1,18 +1,22 @@
 import gzip
+import json
+import random
 import re
 from base64 import b64decode
 from collections import Counter
-from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.formula.row import load_row
-from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
-from tepo.reporting.page.runs import PageRun, run_rows
-from tepo.reporting.tables.table import VERDICT, Cell, Table, TableBlock
-from tests.unit.reporting.pages import LONG, NASTY, charts, page, unpacked
+from tepo.reporting.page.page_data import RunSamples, pack_samples
+from tepo.reporting.tables.table import Table
+from tepo.store.samples_file import GradedResponse, ProblemAnswers
+from tepo.store.stored_tokens import read_dump
+from tests.unit.reporting.pages import LONG, NASTY, page, samples, unpacked
 
 HEAD = ("title", "made", "asked", "ran", "cost", "caveat", "repeat", "note", "source", "linked")
 HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "map", "outcome", "command", "tepo", "GRPO/DAPO")
@@ -91,19 +95,6 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert LONG in next(iter(cells["datasets"].values()))[0].values()
 
 
-def test_each_formula_stands_once_with_its_constants() -> None:
-    row = load_row("tepo")
-    rows = {"TEPO": row, "again": row, "β = 1": row.changed({"beta": 1}), "GSPO": load_row("gspo")}
-    first, second, third = methods([(label, None, one) for label, one in rows.items()])
-    assert (first["label"], second["label"], third["label"]) == ("TEPO", "β = 1", "GSPO")
-    assert all(line.startswith("<math") and "\\" not in line for line in (*first["shown"], *third["lines"]))
-    assert "<mn>0.001</mn>" in first["said"]
-    assert "<mn>1</mn>" in second["said"]
-    assert (second["unlike"], second["shown"], len(second["settings"])) == ("TEPO", [], 1)
-    assert "$" not in first["said"]
-    assert first["departs"]
-
-
 def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
     rows = [load_row(name) for name in ("grpo_dapo", "lite_ppo", "dr_grpo")]
     lite, base, dr = methods([(row.name, None, row) for row in (rows[1], rows[0], rows[2])])
@@ -120,45 +111,74 @@ def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
     assert [made["unlike"] for made in by_label] == ["dr_grpo", "dr_grpo", ""], "the baseline of the page"
 
 
-def test_an_equation_with_cases_has_no_word_of_tex() -> None:
-    row = load_row("grpo_dapo").changed({"A": "where(R < 0.5, R/2, R)"})
-    (made,) = methods([("mine", None, row)])
-    assert any("else" in line for line in made["shown"])
-    assert not any("1ex" in line for line in made["shown"])
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(share: float) -> None:
+    draw = random.Random(7)
 
+    def problem(name: str) -> ProblemAnswers:
+        return ProblemAnswers(name, "1=", "1", (GradedResponse(f"{draw.getrandbits(400):x}", "1", True, "", 1, True),))
 
-def test_a_page_has_no_words_for_what_is_not_there(table: Table) -> None:
-    """Terms of the pictures that are there; of a single seed there is neither interval nor p."""
-    differences = charts()[0]
-    few = replace(table, blocks=(one_seed(table.blocks[0]),))
-    both, without = (PageContent(PageHead("t"), [PageStudy(each)], pictures=[differences]) for each in (table, few))
-    assert list(both.terms) == ["Points", "Line", "p"]
-    assert list(without.terms) == ["Points"]
-    assert not PageContent(PageHead("t"), [PageStudy(table)]).terms
-    empty = build_page(PageContent(PageHead("t"), [PageStudy(table)]))
-    assert "Vega" not in empty.partition("<script")[0]
-    assert 'id="method"' not in empty
-
-
-def one_seed(block: TableBlock) -> TableBlock:
-    """The rows as of one seed."""
-    kinds = [column.key for column in block.columns]
-    cells = {"delta": lambda cell: Cell(cell.mean), VERDICT: lambda cell: Cell(text="1 seed: no verdict")}
-    rows = (
-        replace(
-            row,
-            cells=tuple(cells.get(kind, lambda cell: cell)(cell) for kind, cell in zip(kinds, row.cells, strict=True)),
-        )
-        for row in block.rows
-    )
-    return replace(block, rows=tuple(rows))
-
-
-def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
-    runs = [
-        PageRun(f"{n}", label, "tepo", seed, {"seed": seed, "objective": {"constants": {"beta": beta}}}, f"fact {n}")
-        for n, (label, seed, beta) in enumerate((("A", 0, 1.0), ("A", 1, 1.0), ("A", 0, 2.0), ("B", 0, 1.0)))
+    given = [
+        RunSamples(run, run, {name: [problem(f"{name}-{at}") for at in range(100)] for name in ("add3", "gcd")})
+        for run in ("a", "b", "c")
     ]
-    usual, other, last = run_rows(runs)
-    assert usual["seeds"] == [(0, "0", "fact 0"), (1, "1", "fact 1")]
-    assert (usual["settings"], other["settings"], last["settings"]) == ("", "objective.beta=2.0", "")
+    budget = int(share * len(pack_samples(given)["text"]))
+    packed = pack_samples(given, budget)
+    assert (packed["total"], packed["runs"], packed["left_out"]) == (200, 3, 0)
+    assert packed["shown"] == 200 if share == 1 else 0 < packed["shown"] < 200
+    assert len(packed["text"]) <= budget
+    entries, half = unpacked(packed["text"])["problems"], packed["shown"] // 2
+    assert [entry[1] for entry in entries] == [f"{name}-{at}" for name in ("add3", "gcd") for at in range(half)]
+    assert all(len(picked) == 3 and all(picked) for *_, picked in entries)
+    assert pack_samples(given, budget) == packed
+
+
+def test_equal_answers_are_kept_once_and_runs_without_any_are_left_out() -> None:
+    packed = pack_samples(samples())
+    assert (packed["runs"], packed["left_out"], packed["shown"]) == (2, 1, 4)
+    benchmark, problem, prompt, gold, answers, picked = unpacked(packed["text"])["problems"][0]
+    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
+    right = ["3", "3", True, "", 1, True]
+    assert answers == [right, *([text, text, False, "different", 1, True] for text in "49")]
+    assert picked == [[[0, 2]], [[1, 1], [2, 1]]]
+    only = [RunSamples(one.id, one.label, dict(list(one.benchmarks.items())[at:])) for at, one in enumerate(samples())]
+    assert unpacked(pack_samples(only[:2])["text"])["problems"][0][5] == [[[0, 2]], None]
+    assert pack_samples([])["shown"] == 0
+
+
+def response(tokens: list[str], **values: list) -> dict:
+    kept = {"prompt": "12+34=", "answer": "46", "reward": 1.0, "finished": True, "group": 0}
+    return {**kept, "tokens": tokens, "values": values}
+
+
+def dump(*responses: dict) -> dict:
+    return {"format": 1, "step": 4, "objective": "tepo", "responses": list(responses)}
+
+
+def test_reads_what_the_loop_writes(tmp_path: Path) -> None:
+    path = tmp_path / "step_000004.json"
+    path.write_text(json.dumps(dump(response(["4", "ö"], entropy=[0.25, float("nan")]))), encoding="utf-8")
+    found = read_dump(path)
+    assert (found.step, found.objective, len(found.responses)) == (4, "tepo", 1)
+    assert found.responses[0].values == {"entropy": [0.25, None]}
+    with pytest.raises(UserError, match="cannot read"):
+        read_dump(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("[" * 100_000, ""),
+        ({"format": 9, "responses": []}, "found 9"),
+        (dump(response(["1"]), response(["1", "2"], entropy=[0.1])), "'entropy' does not have 2 numbers"),
+        (dump(response(["1"], entropy=["a lot"])), ""),
+        (dump(response(["\ud800"])), ""),
+    ],
+    ids=range(5),
+)
+def test_damaged_dumps_are_named(tmp_path: Path, data: object, message: str) -> None:
+    path = tmp_path / "step_000004.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    with pytest.raises(UserError, match=f"not a token dump.*{message}") as caught:
+        read_dump(path)
+    assert caught.value.where == str(path)

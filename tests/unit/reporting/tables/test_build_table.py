@@ -1,5 +1,3 @@
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,10 +8,11 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from tepo.common.errors import UserError
+from tepo.reporting.printed import PaperRow
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Table, TableBlock, TableRow, p_text, verdict_in
+from tepo.reporting.tables.paper_comparisons import paper_comparisons
+from tepo.reporting.tables.sweep_table import LOST, lost_blocks, sweep_blocks
+from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Column, Table, TableBlock, TableRow, p_text, verdict_in
 from tests.support.answers import BENCHMARKS, ROWS, samples
 from tests.unit.reporting.printed_tables import printed
 
@@ -31,10 +30,6 @@ def spec(rows: Sequence[RowSpec] = ROWS, **more: Any) -> TableSpec:
 SPEC = spec(baseline="GRPO/DAPO")
 
 
-def lines(table: Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(as_text(table, "csv"))))
-
-
 def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     frame = frame[(frame["row"] != "c") | (frame["benchmark"] == "add3")]
@@ -43,25 +38,10 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
     for column in ("gcd", "average", "delta"):
         assert cell(table, "c", column).mean is None
     assert cell(table, "d", "add3").mean is None
-    assert any("still to be measured" in note and ROWS[2].label in note for note in table.notes)
     more = TableSpec(ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t")  # which no row was measured on
     assert cell(build_table(samples({"a": 0.3}), more), "a", "average").mean is None
-
-
-def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
-    frame = samples({"a": 0.3, "c": 0.7})
-    two = frame.groupby("benchmark")["problem"].transform(lambda names: names.isin(names.unique()[:2]))
-    table = build_table(frame[two], SPEC)
-    average = cell(table, "c", "average")
-    assert (average.low, average.high, average.n) == (None, None, len(frame[two & (frame["row"] == "c")]))
-    assert cell(table, "c", "verdict").text == "not comparable"
-    assert "Fewer than 10 problems give no interval and no verdict." in table.notes
-
-
-def test_nothing_measured_is_a_table_of_dashes() -> None:
-    table = build_table(samples({"z": 0.5}).iloc[:0], SPEC)
-    assert all(entry.mean is None for row in table.blocks[0].rows for entry in row.cells)
-    assert table.notes == ("nothing measured yet",)
+    nothing = build_table(samples({"z": 0.5}).iloc[:0], SPEC)
+    assert all(entry.mean is None for row in nothing.blocks[0].rows for entry in row.cells)
 
 
 def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
@@ -88,14 +68,8 @@ def test_fewer_than_three_seeds_give_a_difference_without_verdict_interval_and_b
         delta = cell(table, "b", "delta")
         assert (delta.low, delta.high) == (None, None)
         assert delta.mean == pytest.approx(60, abs=10)
-        assert [(line["text"], line["low"]) for line in lines(table) if line["column"] == "verdict"][1:3] == [
-            (words, "")
-        ] * 2
-        assert "interval" not in next(note for note in table.notes if note.startswith("Δ Avg.")) or kept is not few
     table = build_table(frame[few], SPEC)
     assert {entry.rank for row in table.blocks[0].rows for entry in row.cells} == {0}
-    assert any(note.startswith("Fewer than 3 seeds: differences of these trained models") for note in table.notes)
-    assert not any(note.startswith(("Verdict: p", "Bold")) for note in table.notes)
     table = build_table(frame[(frame["row"] != "b") | few], SPEC)
     assert cell(table, "b", "verdict").text == words
     assert verdict_in(cell(table, "c", "verdict").text) == "better"
@@ -124,15 +98,6 @@ def test_replicas_are_marked_and_their_range_is_the_floor() -> None:
     assert [shown(table, key) for key in "abc"] == [ROWS[0].label, f"{ROWS[1].label} {SAME}", ROWS[2].label]
     low, high = (cell(table, key, "average").mean for key in "ab")
     assert any(f"GRPO/DAPO and {ROWS[1].label}: {low:.1f} to {high:.1f}." in note for note in table.notes)
-    assert any("Holm's over the 3 comparisons that this study declares" in note for note in table.notes)
-
-
-def test_rows_that_agree_in_every_cell_are_marked() -> None:
-    frame = samples({"a": 0.3, "c": 0.7}, seeds=3)
-    frame = pd.concat([frame, frame[frame["row"] == "c"].assign(row="b")], ignore_index=True)
-    table = build_table(frame, spec())
-    assert [shown(table, key).endswith(SAME) for key in "abcd"] == [False, True, True, False]
-    assert f"{SAME} Equal in every cell: {ROWS[1].label} and {ROWS[2].label}." in table.notes
 
 
 def test_p_is_printed_on_its_side_of_the_level() -> None:
@@ -149,7 +114,6 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
         frame.loc[frame["row"] == row, "right"] = np.tile((np.arange(1000) < right).astype(int), 6)
     table = build_table(frame, spec())
     assert [cell(table, key, "add3").rank for key in "abcd"] == [1, 1, 1, 0]
-    assert any(note.startswith("Bold: the best of a column, and what cannot be told apart") for note in table.notes)
     few = build_table(frame[frame["problem"].str.endswith(("-0", "-1"))], spec())
     assert cell(few, "a", "add3").low is None
     assert [cell(few, key, "add3").rank for key in "abcd"] == [0, 0, 0, 0], "without intervals nothing is told apart"
@@ -197,11 +161,6 @@ def test_models_are_ranked_and_compared_apart() -> None:
     assert cell(table, "7B-tepo", "delta").mean == pytest.approx(20, abs=6)
 
 
-def test_bad_input_is_named() -> None:
-    with pytest.raises(UserError, match="did you mean 'GRPO/DAPO'"):
-        build_table(samples({"a": 0.5}), spec(ROWS, baseline="GRPO/DAP"))
-
-
 @pytest.mark.parametrize("measured", [0, 7])  # 7 trained nothing: the study may begin with another seed
 def test_the_untrained_model_is_compared_with_every_seed(measured: int) -> None:
     rows = [RowSpec("base", "Base", "base"), RowSpec("a", "GRPO/DAPO", "grpo_dapo")]
@@ -213,5 +172,109 @@ def test_the_untrained_model_is_compared_with_every_seed(measured: int) -> None:
         cell(table, "base", "average").mean - cell(table, "a", "average").mean
     )
     assert verdict_in(cell(table, "base", "verdict").text) == "worse"
-    assert not any("seeds" in note and "7" in note for note in table.notes)
-    assert not any("still to be measured" in note for note in table.notes)
+
+
+RATES = ("1e-4", "2e-4", "1e-3")
+CHANCES = {"a": (0.6, 0.5, 0.3), "b": (0.5, 0.5, 0.6)}  # a is better at the first rate, b at the last
+
+
+def specs(**more: str) -> list[RowSpec]:
+    methods = {"a": "grpo_dapo", "b": "tepo"}
+    return [
+        RowSpec(f"{row}/{rate}", row.upper(), methods[row], setting={"learning_rate": rate, **more})
+        for rate in RATES
+        for row in "ab"
+    ]
+
+
+def swept(rows: list[RowSpec]) -> Table:
+    chances = {row.key: CHANCES[row.key[0]][index // 2 % 3] for index, row in enumerate(rows)}
+    return build_table(samples(chances, seeds=5), spec(rows, baseline="A"))
+
+
+def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
+    rows = specs()
+    long = swept(rows)
+    (block,) = sweep_blocks(rows, long.blocks)
+    assert [column.title for column in block.columns] == list(RATES)
+    assert [row.label for row in block.rows] == ["A", "B"]
+    for row in block.rows:
+        for index, rate in enumerate(RATES):
+            (line,) = (line for line in long.blocks[index].rows if line.key == f"{row.label.lower()}/{rate}")
+            average = line.cells[[column.key for column in long.blocks[index].columns].index("average")]
+            cell = row.cells[index]
+            assert (cell.mean, cell.low, cell.high, cell.n) == (average.mean, average.low, average.high, average.n)
+            assert line.label == f"{row.label}, learning_rate={rate}"
+    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 0]  # the best of a column is the best at a setting
+    assert [cell.rank for cell in block.rows[1].cells][::2] == [0, 1]
+
+
+def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:
+    """Against the baseline at one fixed setting, b at 1e-3 would tie with a at 1e-4."""
+    long = swept(specs())
+    verdicts = [[verdict_in(row.cells[-1].text) for row in block.rows] for block in long.blocks]
+    assert verdicts == [["baseline", "worse"], ["baseline", "not decided"], ["baseline", "better"]]
+    for one, rate in zip(long.comparisons, RATES, strict=True):
+        assert (one.row.key, one.baseline.key) == (f"b/{rate}", f"a/{rate}")
+        average = {row.key: row.cells[2].mean for block in long.blocks for row in block.rows}
+        assert one.cell.mean == pytest.approx(average[one.row.key] - average[one.baseline.key])
+
+
+def grid(**means: tuple[float | None, ...]) -> TableBlock:
+    rows = tuple(
+        TableRow(key, key, tuple(map(Cell, own)), "base" if key == "u" else "tepo") for key, own in means.items()
+    )
+    columns = tuple(Column(f"rate={n}", f"rate={n}") for n in range(len(rows[0].cells)))
+    return TableBlock("Average accuracy by rate", columns, rows, axis="rate")
+
+
+@pytest.mark.parametrize(
+    ("grids", "lost"),
+    [
+        ((grid(u=(9.0, 9.0, 9.0), a=(60.0, 50.0, 10.0), b=(20.0, 50.0, 50.0)),), {"a": 20.0, "b": 10.0}),
+        ((grid(a=(60.0, 50.0, 10.0), b=(20.0, None, 50.0)),), {"a": 20.0}),
+        ((grid(a=(60.0, 40.0), b=(5.0, 5.0)), grid(a=(10.0, 50.0), b=(None, 5.0))), {"a": 15.0}),
+    ],
+)
+def test_what_a_row_loses_is_from_all_of_its_grid(grids: tuple[TableBlock, ...], lost: dict[str, float]) -> None:
+    (block,) = lost_blocks(grids)
+    assert {row.key: row.cells[0].mean for row in block.rows} == pytest.approx(lost)
+    assert [column.key for column in block.columns] == [LOST]
+    assert "a value of rate drawn blindly" in block.notes[0]
+
+
+@pytest.mark.parametrize("one", [grid(a=(60.0,)), grid(a=(60.0, None))])
+def test_nothing_is_lost_over_one_value_or_an_unfinished_grid(one: TableBlock) -> None:
+    assert lost_blocks([one]) == ()
+
+
+def beside(rows: Sequence[RowSpec] = ROWS, **averages: float) -> Table:
+    """Rows a (the baseline), b (the same), c (better) and d (not run), with these printed averages."""
+    reference = {key: PaperRow("A paper", {"AIME24": mean}, mean, "x", "x") for key, mean in averages.items()}
+    return build_table(
+        samples({"a": 0.3, "b": 0.3, "c": 0.7}, seeds=3), spec(rows, baseline="GRPO/DAPO", reference=reference)
+    )
+
+
+def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> None:
+    measured = beside(a=30.0, b=29.0, c=31.5, d=33.0)
+    (block,) = paper_comparisons([measured, beside(a=30.0, c=28.0)]).blocks
+    rows = block.rows
+    assert [row.key for row in rows] == ["t/b", "t/c", "t/d", "t/c"]
+    assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
+    assert [row.cells[2].text for row in rows] == [
+        "does not show: not decided (p = .94)",
+        "shows: better (p = .013)",
+        "not measured",
+        "opposite: better (p = .013)",
+    ]
+    shown = {row.key: row.cells[-2:] for row in measured.blocks[0].rows}
+    for row in rows[:3]:  # the same cell as in its table
+        assert row.cells[1] == shown[row.key.removeprefix("t/")][0]
+    assert rows[2].cells[1] == Cell()
+
+
+def test_a_row_that_trains_as_another_one_neither_shows_nor_does_not() -> None:
+    rows = [replace(row, same_as=ROWS[2].label) if row.key == "b" else row for row in ROWS]
+    claims = paper_comparisons([beside(rows, a=30.0, b=29.0, c=31.5)])
+    assert claims.blocks[0].rows[0].cells[2].text == f"trains as {ROWS[2].label} here"

@@ -21,6 +21,7 @@ from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
 from tests.support.commands import alone, tepo
+from tests.support.runs import write
 from tests.unit.policy.gguf_files import write_gguf
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
@@ -114,24 +115,12 @@ def test_a_warm_start_has_entropy_to_lose_and_problems_to_learn(models: Path) ->
 
 
 @pytest.fixture(scope="module")
-def words(models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A small run with a reward that differs from response to response, without steps and a store."""
-    file = tmp_path_factory.mktemp("reward") / "own.py"
-    file.write_text(REWARD)
-    return [*SMALL.split(), f"data.reward={file}"]
-
-
-def the_run(store: Path) -> RunFolder:
+def trained(models: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """After one step of all weights, one process, by a reward that differs from response to response."""
+    store, reward = tmp_path_factory.mktemp("trained"), write(tmp_path_factory.mktemp("reward") / "own.py", REWARD)
+    tepo(*SMALL.split(), f"data.reward={reward}", "train.steps=1", "--store", store)
     (file,) = store.glob("*/metrics.jsonl")
     return RunFolder(file.parent)
-
-
-@pytest.fixture(scope="module")
-def trained(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """After one step of all weights, one process."""
-    store = tmp_path_factory.mktemp("trained")
-    tepo(*words, "train.steps=1", "--store", store)
-    return the_run(store)
 
 
 def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:

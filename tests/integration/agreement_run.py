@@ -67,15 +67,8 @@ class Branching:
         drawn = list(zip([list(prompt) for prompt in prompts for _ in range(n)], begun, strict=True))
         responses = []
         for (_, tokens), response, scores in zip(drawn, greedy, self._scores(drawn), strict=True):
-            given = len(tokens) - len(response.tokens)
-            responses.append(
-                Response(
-                    np.array(tokens, np.int32),
-                    np.concatenate([scores[:given], response.logprobs]),
-                    None,
-                    response.finished,
-                )
-            )
+            logprobs = np.concatenate([scores[: len(tokens) - len(response.tokens)], response.logprobs])
+            responses.append(Response(np.array(tokens, np.int32), logprobs, None, response.finished))
         numbers = [job.number for job in self.jobs]
         self.jobs = []
         return [(number, responses[index * n : (index + 1) * n]) for index, number in enumerate(numbers)]

@@ -53,7 +53,7 @@ def train(options: dict, out: Path) -> None:
         [f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"]
     )
     config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
-    model = engine_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
+    model = engine_model(0, tied=True).to(getattr(torch, config.model.dtype))
     size = sum(value.numel() for value in model.parameters())
     if options.get("checkpointing"):
         model.train()

@@ -19,16 +19,8 @@ ONE = {
     "embedded deepspeed": ["engine=deepspeed"],
 }  # DeepSpeed last: it makes a rank of the process
 TWO = {"vllm deepspeed": [*VLLM, "engine=deepspeed", "engine.zero_stage=3"]}
-THREE = {"three ranks": ["engine=deepspeed", "engine.zero_stage=2"]}  # which share no mini-batch of 8 prompts evenly
-COMPARED = (
-    "actor/pg_loss",
-    "actor/kl_loss",
-    "actor/grad_norm",
-    "actor/entropy",
-    "actor/ratio_mean",
-    "critic/rewards/kept_mean",
-    "response_length/mean",
-)
+COMPARED = ("actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ratio_mean")
+COMPARED += ("critic/rewards/kept_mean", "response_length/mean")
 TOLERANCE = 1e-4
 
 
@@ -36,9 +28,8 @@ TOLERANCE = 1e-4
 def out(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("agreement")
     program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
-    for jobs, count in ((TWO, 2), (THREE, 3)):
-        for rank in ranks("tests.integration.agreement_run", folder, json.dumps(jobs), count=count):
-            rank.end()
+    for rank in ranks("tests.integration.agreement_run", folder, json.dumps(TWO)):
+        rank.end()
     return folder
 
 
@@ -56,14 +47,7 @@ def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.cat([weights[name].flatten() for name in sorted(weights)])
 
 
-@pytest.mark.parametrize("name", [*ONE, *TWO, *THREE])
-def test_provenance_says_what_ran_in_vllm(out, name):
-    (session,) = sessions(run_of(out, name).path)
-    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
-    assert session.get("sampler") == (parts if "vllm" in name else None)
-
-
-@pytest.mark.parametrize("name", [*ONE, *TWO, *THREE])
+@pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_losses_and_weights_agree(out, name):
     (expected, reference), (rows, weights) = outcome(out, "embedded torch"), outcome(out, name)
     assert len(rows) == len(expected) == 3
@@ -78,3 +62,6 @@ def test_losses_and_weights_agree(out, name):
     moved = flat(reference) - flat({key: start[key] for key in reference})
     assert moved.norm() > 0.01 * flat(reference).norm()  # there was something to disagree about
     assert apart.norm() < 10 * TOLERANCE * moved.norm()
+    (session,) = sessions(run_of(out, name).path)
+    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
+    assert session.get("sampler") == (parts if "vllm" in name else None)

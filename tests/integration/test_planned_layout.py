@@ -3,8 +3,7 @@ two ranks each, bfloat16. ZeRO 1 is the planned stage; 3 with the optimiser in m
 
 import json
 import socket
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from safetensors.torch import load_file
@@ -23,18 +22,17 @@ RUN = ("data.flip_rewards=0.5", "train.prompts_per_step=4", "train.mini_batch_pr
 RUN += (f"train.steps={STEPS}", "train.max_rounds=4", "train.max_new_tokens=24", "train.epochs=1")
 RUN += ("train.learning_rate=0.01", "train.checkpoint_every=9", "model.dtype=bfloat16", "engine=deepspeed", "seed=1")
 RUN += ("sampler=vllm", "sampler.tensor_parallel=2", "sampler.memory_fraction=0.03", "sampler.max_rows=64")
-LAYOUTS = {f"zero {stage}": (f"engine.zero_stage={stage}",) for stage in (1, 3)}
-LAYOUTS["zero 3 offloaded"] = ("engine.zero_stage=3", "engine.offload=true")
+LAYOUTS = {"zero 1": ("engine.zero_stage=1",), "zero 3": ("engine.zero_stage=3", "engine.offload=true")}
 
 
-@dataclass
-class Launch:
-    """What came of one launch of four ranks."""
+class Launch(NamedTuple):
+    """What came of one launch of four ranks: its runs, the looks of each rank at each, the process of the lost rank,
+    and what the others said."""
 
     runs: dict[str, RunFolder]
-    looks: dict[str, list[list[dict[str, Any]]]]  # of each rank
-    lost: int  # process
-    errors: list[str]  # of the others
+    looks: dict[str, list[list[dict[str, Any]]]]
+    lost: int
+    errors: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +81,10 @@ def test_both_engines_sample_and_the_trainer_scores_alike(launch: Launch, name: 
     assert all(row["training/rollout_logprobs_diff_mean"] < 0.05 for row in rows)
 
 
-@pytest.mark.parametrize("name", [*LAYOUTS][1:])
-def test_the_first_gradient_is_the_same_in_every_layout(launch: Launch, name: str) -> None:
+def test_the_first_gradient_is_the_same_in_both_layouts(launch: Launch) -> None:
     """But for a token that rounding made another."""
-    (first, *_), (expected, *_) = launch.runs[name].metrics(), launch.runs["zero 1"].metrics()
-    assert first["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=0.2)
+    one, other = (launch.runs[name].metrics()[0]["actor/grad_norm"] for name in LAYOUTS)
+    assert one == pytest.approx(other, rel=0.2)
 
 
 def test_a_lost_rank_is_named_by_its_neighbour_and_by_the_other_engine(launch: Launch) -> None:

@@ -52,10 +52,9 @@ def opened(served, stops=None):
         yield sampler
 
 
-@pytest.mark.parametrize("bucket", [server_sampler.BUCKET, 1 << 16])
-def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeypatch):
-    """Also where the weights are in several files."""
-    monkeypatch.setattr(server_sampler, "write_weights", partial(server_sampler.write_weights, bucket=bucket))
+def test_a_server_samples_and_syncs_as_the_contract_says(served, monkeypatch):
+    """The weights in several files; in one: the runs below."""
+    monkeypatch.setattr(server_sampler, "write_weights", partial(server_sampler.write_weights, bucket=1 << 16))
     policy, _, exchange, prompts = served
     stops = stop_tokens(policy.model, policy.tokenizer)
     with opened(served) as sampler:
@@ -109,17 +108,10 @@ def test_nobody_else_reaches_a_server(served):
     for where in bound | set().union(*map(listening, engine)):
         assert Path(where).parent == path.parent or (where in LOOPBACK and where not in bound), where
     assert ask(url, "/is_sleeping", None) == {"is_sleeping": False}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be another user")
-def test_another_user_is_refused(served):
-    path = unquote(served[1].removeprefix("http+unix://"))
-    connect = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
-    words = ["/usr/bin/python3", "-c", connect]
-    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    assert subprocess.run(words).returncode == 0
-    refused = subprocess.run([*other, *words], capture_output=True, text=True)
-    assert "PermissionError" in refused.stderr
+    if os.geteuid() == 0:  # to be another user
+        connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
+        other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", connect]
+        assert "PermissionError" in subprocess.run(other, capture_output=True, text=True).stderr
 
 
 # as /proc/net/tcp and tcp6 write 127.0.0.1, ::1 and ::ffff:127.0.0.1
@@ -145,20 +137,20 @@ def listening(pid: int) -> set[str]:
 
 
 def test_groups_of_a_server_finish_in_any_order_and_more_are_added_beside_them(served):
-    prompts = served[-1] * 50
+    prompts = served[-1] * 20
     params = SamplingParams(n=2, temperature=1.0, max_new_tokens=60)
     with opened(served) as sampler:
-        expected = sampler.sample(prompts, range(100), params)
+        expected = sampler.sample(prompts, range(40), params)
         queue = sampler.start(params)
         jobs = [Job(number, prompt, number) for number, prompt in enumerate(prompts)]
-        queue.add(jobs[:60])
+        queue.add(jobs[:25])
         done = queue.finished()
-        queue.add(jobs[60:])
-        while len(done) < 100:
+        queue.add(jobs[25:])
+        while len(done) < 40:
             done += queue.finished(0.2)
         assert queue.finished() == queue.finished(10.0) == []
     numbers = [number for number, _ in done]
-    assert sorted(numbers) == [*range(100)] != numbers
+    assert sorted(numbers) == [*range(40)] != numbers
     for number, group in done:
         for a, b in zip(group, expected[number], strict=True):
             assert np.array_equal(a.tokens, b.tokens)
@@ -182,11 +174,11 @@ def until(condition, seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_server_gives_up_what_is_aborted_and_takes_weights_at_once(served):
+def test_a_server_gives_up_what_is_aborted_or_dropped_and_takes_weights_at_once(served):
     """1,600 responses that never end: a server that is idle before it has made them has given them up."""
     policy, url, _, prompts = served
     params = SamplingParams(n=8, temperature=1.0, max_new_tokens=110)
-    many = [Job(number, prompts[number % 2], number) for number in range(200)]
+    many = [Job(number, prompts[number % 2], number) for number in range(2, 202)]
 
     def busy():
         return metric(url, "num_requests_running") > 100
@@ -201,39 +193,22 @@ def test_a_server_gives_up_what_is_aborted_and_takes_weights_at_once(served):
         until(busy)
         queue.abort()
         assert queue.finished() == []
-        until(idle)
-        queue.add(many)
-        until(busy)
-        queue.abort()
         sampler.sync(policy.model.state_dict())  # the server may still be giving them up
-        queue.add([Job(5, prompts[0], 1), Job(6, prompts[1], 2)])  # numbers of aborted ones
-        groups = dict(queue.finished(60.0))
-        for group, other in zip((groups[5], groups[6]), expected, strict=True):
-            assert [a.tokens.tolist() for a in group] == [b.tokens.tolist() for b in other]
+        queue.add([Job(number, prompts[number], number + 1) for number in range(2)])
         queue.add(many)
         until(busy)
-    until(idle)  # closing the sampler gives up what is under way
-    assert metric(url, "request_success_total") - made < len(many) * params.n / 2
-
-
-def test_a_server_gives_up_what_is_dropped_and_goes_on_with_the_rest(served):
-    """Responses that never end: those of the first prompt come, and the server is idle before the others are made."""
-    _, url, _, prompts = served
-    params = SamplingParams(n=1, temperature=1.0, max_new_tokens=110)
-    with opened(served, stops=[]) as sampler:
-        expected = sampler.sample(prompts[:1], [1], SamplingParams(n=2, temperature=1.0, max_new_tokens=110))
-        made, queue = metric(url, "request_success_total"), sampler.start(params)
-        queue.add([Job(number, prompts[0], 1, number) for number in range(2)])
-        queue.add([Job(number, prompts[1], number) for number in range(2, 1000)])
-        until(lambda: metric(url, "num_requests_running") > 100)
-        queue.drop(range(2, 1000))
+        queue.drop(range(2, 202))
         done = []
         while len(done) < 2:
             done += queue.finished()
-        assert [group[0].tokens.tolist() for _, group in sorted(done)] == [a.tokens.tolist() for a in expected[0]]
+        for (_, group), other in zip(sorted(done, key=lambda one: one[0]), expected, strict=True):
+            assert [a.tokens.tolist() for a in group] == [b.tokens.tolist() for b in other]
         assert queue.finished() == queue.finished(10.0) == []
-        until(lambda: metric(url, "num_requests_running") == metric(url, "num_requests_waiting") == 0)
-        assert metric(url, "request_success_total") - made < 600  # one round of 256 may end meanwhile, or two
+        until(idle)
+        queue.add(many)
+        until(busy)
+    until(idle)  # closing the sampler gives up what is under way
+    assert metric(url, "request_success_total") - made < len(many) * params.n  # each time 256 may end meanwhile
 
 
 def test_a_server_that_is_not_there_or_went_away(served):

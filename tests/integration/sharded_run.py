@@ -39,10 +39,8 @@ from tests.support.runs import write_files
 
 def own_bytes() -> int:
     """Memory that no file stands behind."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no RssAnon")
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 def growth(work: Callable[[], Any]) -> tuple[Any, int]:
@@ -122,19 +120,11 @@ def main(model: str, out: Path) -> None:
     accelerator = get_accelerator()
     accelerator.current_device_name = lambda: "meta"  # as where masters and moments do not lie on the device
     places = sorted({str(piece.value.device) for piece in engine.state()})
-    found = {
-        "writing": writing,
-        "saving": saving,
-        "places": places,
-        "bytes": sum(value.nbytes for value in saved.values()),
-        "largest": max(value.nbytes for value in saved.values()),
-        "loading": loading,
-        "reading": reading,
-        "held": held * 4,
-        "same": same,
-        "names": sorted(read_weights),
-        "missing": sorted(set(saved) - set(read_weights)),
-    }
+    found = {"loading": loading, "reading": reading, "writing": writing, "saving": saving, "places": places}
+    found |= {"held": held * 4, "same": same, "names": sorted(read_weights)}
+    found["missing"] = sorted(set(saved) - set(read_weights))
+    sizes = [value.nbytes for value in saved.values()]
+    found |= {"bytes": sum(sizes), "largest": max(sizes)}
     (out / f"{process_group.rank()}.json").write_text(json.dumps(found))
 
 

@@ -17,36 +17,28 @@ REFUSED = "error: the weights are not those of config.json: half a download"
 NORM = "model.norm.weight"
 
 
-def break_weights(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors[NORM]
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-
-
 VLLM, DEEPSPEED, PEFT = pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.peft
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "train model=broken train.steps=1",
         "train model=broken train.steps=1 objective=grpo objective.beta=0.1",
-        pytest.param("train model=broken train.steps=1 model.lora_rank=4", marks=PEFT),
         pytest.param("train model=broken train.steps=1 sampler=vllm", marks=VLLM),
         pytest.param("train model=broken train.steps=1 engine=deepspeed engine.zero_stage=3", marks=DEEPSPEED),
         "train train.steps=1 objective=distillation model.teacher=broken",
         "eval add3 --model broken",
         "chat broken",
-        pytest.param("eval add3 --model broken --backend vllm", marks=VLLM),
         pytest.param("eval add3 --model broken --backend vllm --data-parallel 2", marks=VLLM),
-        "eval -m base#model=broken",
         "ablate panel-e --scale laptop --set model=broken",
     ],
 )
 def test_nothing_is_trained_or_measured_on_a_part_of_a_model(tmp_path: Path, words: str) -> None:
     shutil.copytree(resolve("package:laptop"), tmp_path / "broken")
-    break_weights(tmp_path / "broken")
-    given = [word.replace("#", " ").replace("=broken", f"={tmp_path}/broken") for word in words.split()]
+    tensors = load_file(tmp_path / "broken/model.safetensors")
+    del tensors[NORM]
+    save_file(tensors, tmp_path / "broken/model.safetensors", {"format": "pt"})
+    given = [word.replace("=broken", f"={tmp_path}/broken") for word in words.split()]
     said = tepo(*given, "--store", tmp_path / "runs", cwd=tmp_path, code=2).stderr
     assert REFUSED in said
     assert NORM in said

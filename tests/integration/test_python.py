@@ -17,15 +17,8 @@ STUDY = {
     "rows": [{"label": "GRPO", "objective": "grpo_dapo"}, {"label": "TEPO", "objective": "tepo"}],
     "scales": {"laptop": {"models": ["laptop"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[sums]"]}},
 }
-BENCHMARK = {
-    "title": "Sums",
-    "dataset": {"path": "sums.jsonl"},
-    "count": 12,
-    "prompt": "raw",
-    "samples": 1,
-    "temperature": 0.0,
-    "max_new_tokens": 8,
-}
+BENCHMARK = {"title": "Sums", "dataset": {"path": "sums.jsonl"}, "count": 12, "prompt": "raw", "samples": 1}
+BENCHMARK |= {"temperature": 0.0, "max_new_tokens": 8}
 SCRIPT = """
 import tepo
 print("started")
@@ -39,13 +32,11 @@ print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
-    for name in ("experiments", "evals"):
-        (folder / name).mkdir()
-    (folder / "experiments/ours.yaml").write_text(yaml.safe_dump(STUDY))
-    (folder / "evals/sums.yaml").write_text(yaml.safe_dump(BENCHMARK))
+    write(folder / "experiments/ours.yaml", yaml.safe_dump(STUDY))
+    write(folder / "evals/sums.yaml", yaml.safe_dump(BENCHMARK))
     rows = [{"id": n, "problem": f"{n + 111}+{n + 218}=", "answer": str(2 * n + 329)} for n in range(12)]
-    (folder / "evals/sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "cell.py").write_text(SCRIPT)
+    write(folder / "evals/sums.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(folder / "cell.py", SCRIPT)
     return folder
 
 

@@ -15,17 +15,8 @@ from tests.support.commands import ranks
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 
-SIZES = {
-    "hidden_size": 1024,
-    "intermediate_size": 2816,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": 4096,
-}
-
-
 NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+SIZES = dict(zip((*NAMES, "vocab_size"), (1024, 2816, 4, 8, 8, 4096), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +41,7 @@ def test_no_rank_holds_the_model_while_it_is_loaded(said: list[dict]) -> None:
     for one in said:
         assert one["bytes"] > 200e6
         assert one["held"] < 0.55 * one["bytes"]
-        assert one["loading"] < 0.5 * one["bytes"] + 4 * one["largest"]
-        assert one["loading"] < 0.8 * one["bytes"]
+        assert one["loading"] < min(0.5 * one["bytes"] + 4 * one["largest"], 0.8 * one["bytes"])
 
 
 def test_the_weights_are_read_a_tensor_at_a_time_and_arrive(said: list[dict]) -> None:
@@ -59,14 +49,12 @@ def test_the_weights_are_read_a_tensor_at_a_time_and_arrive(said: list[dict]) ->
         assert one["same"]
         assert one["missing"] == []
         assert "lm_head.weight" in one["names"]
-        assert one["reading"] < 3 * one["largest"]
-        assert one["reading"] < 0.25 * one["bytes"]
+        assert one["reading"] < min(3 * one["largest"], 0.25 * one["bytes"])
 
 
 def test_each_rank_writes_its_own_files_of_a_checkpoint_without_the_others(said: list[dict], folder: Path) -> None:
     for one in said:
-        assert one["writing"] < 0.5 * one["bytes"] + 4 * one["largest"]
-        assert one["writing"] < 0.8 * one["bytes"]
+        assert one["writing"] < min(0.5 * one["bytes"] + 4 * one["largest"], 0.8 * one["bytes"])
     assert len(list((folder / "checkpoint").glob("*.safetensors"))) >= 2
     written, given = (AutoModelForCausalLM.from_pretrained(folder / name) for name in ("checkpoint", "model"))
     for (name, value), (_, expected) in zip(written.state_dict().items(), given.state_dict().items(), strict=True):

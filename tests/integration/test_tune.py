@@ -42,7 +42,7 @@ def own(folder: Path, study: str) -> dict[str, str]:
     return few_problems(folder)
 
 
-def test_a_tuned_study_from_plan_to_page_survives_a_kill(tmp_path: Path) -> None:
+def test_a_tuned_study_from_plan_to_table_survives_a_kill(tmp_path: Path) -> None:
     """Killed once it has something of the second phase, it goes on where it was."""
     env = own(tmp_path, STUDY.replace("draws: 2, seeds: [50]", SHORTLIST))
 
@@ -52,8 +52,6 @@ def test_a_tuned_study_from_plan_to_page_survives_a_kill(tmp_path: Path) -> None
 
     planned = run("plan")
     assert "11 runs, 11 to do" in planned
-    assert "draws with the other tuning seeds, 2 runs" in planned
-    assert "Largest gap of the search: learning_rate from" in planned
 
     words = ("ablate", "my-tuning", "--store", tmp_path / "runs", "--jobs", "1")
     killed = started(*words, cwd=tmp_path, **env)
@@ -76,11 +74,6 @@ def test_a_tuned_study_from_plan_to_page_survives_a_kill(tmp_path: Path) -> None
     lines = list(csv.DictReader(run("table", "--format", "csv").splitlines()))
     settings = {line["label"]: line["value"] or line["text"] for line in lines if line["column"] == "setting"}
     assert settings == {"untrained": "", **chosen}
-    assert "/figure-my_tuning-differences.svg" in run("figure", "--out", tmp_path / "figures")
-    run("report", "--out", tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "Validation accuracy over learning_rate" in page
-    assert page.count("<figcaption>Training curves<") == 1
 
 
 def _choose_without_tests(folder: str, answer: str) -> None:

@@ -34,9 +34,6 @@ class Hub(http.server.BaseHTTPRequestHandler):
     root: Path
     asked: list[str]
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
     def do_GET(self) -> None:
         self.asked.append(f"{self.command} {self.path}")
         path = self.path.partition("?")[0].strip("/")
@@ -51,6 +48,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self._send(there.read_bytes() if there.is_file() else None)
         else:
             self._send({})
+
+    do_HEAD = do_GET
 
     def _send(self, what: object) -> None:
         body = what if isinstance(what, bytes) else json.dumps(what).encode()

@@ -40,27 +40,19 @@ class _Watched(NamedTuple):
     only: tuple[int, int] | None = None
 
 
-_X86_64 = {
-    **dict.fromkeys((1, 18, 20, 77, 285, 295, 328), _Watched("write", _FD)),  # also ftruncate, fallocate
+_X86_64 = {  # the ways in which Python, its libraries and Rust make these calls
+    **dict.fromkeys((1, 18, 20, 77, 285), _Watched("write", _FD)),  # also writev, ftruncate, fallocate
     326: _Watched("write", _FD, 2),  # copy_file_range
     40: _Watched("write", _FD),  # sendfile
-    76: _Watched("write", "path"),  # truncate
-    74: _Watched("fsync", _FD),
-    75: _Watched("fsync", _FD),  # fdatasync
-    82: _Watched("rename", "path", 1),
-    86: _Watched("rename", "path", 1),  # link
-    88: _Watched("rename", "path", 1),  # symlink
-    264: _Watched("rename", _AT, 2),
-    265: _Watched("rename", _AT, 2),  # linkat
+    **dict.fromkeys((74, 75), _Watched("fsync", _FD)),  # also fdatasync
+    **dict.fromkeys((82, 86, 88), _Watched("rename", "path", 1)),  # also link, symlink
+    **dict.fromkeys((264, 265, 316), _Watched("rename", _AT, 2)),  # also linkat
     266: _Watched("rename", _AT, 1),  # symlinkat
-    316: _Watched("rename", _AT, 2),
-    84: _Watched("unlink", "path"),  # rmdir
-    87: _Watched("unlink", "path"),
+    **dict.fromkeys((84, 87), _Watched("unlink", "path")),  # also rmdir
     263: _Watched("unlink", _AT),
     83: _Watched("mkdir", "path"),
     258: _Watched("mkdir", _AT),
     2: _Watched("open", "path", only=(1, _CHANGES)),
-    85: _Watched("open", "path"),  # creat
     257: _Watched("open", _AT, only=(2, _CHANGES)),
     437: _Watched("open", _AT),  # openat2
     72: _Watched("lock", _FD, only=(1, 6)),  # fcntl with F_SETLK (6), F_SETLKW (7) and those of open files (37, 38)

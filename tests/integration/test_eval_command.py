@@ -1,10 +1,6 @@
-import importlib
 import json
-import os
-import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +10,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.procedural.generator import generate
-from tests.support.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
+from tests.support.commands import OwnSignal, started, tepo
 from tests.support.runs import write
 from tests.unit.problems.chats import FAMILIES, byte_tokenizer, save_without_weights
 
@@ -100,19 +96,6 @@ def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -
     assert shown.stdout.count("; done; ") == 7
 
 
-def test_a_hub_id_without_an_owner_is_a_model(tmp_path: Path) -> None:
-    """Old ids such as gpt2. The model lies in the hub's cache, as a download leaves it there."""
-    snapshot = tmp_path / "hub/hub/models--gpt2/snapshots" / ("0" * 40)
-    shutil.copytree(resolve("package:laptop"), snapshot)
-    (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs/main").write_text("0" * 40)
-    offline = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    words = ("eval", "add3", "--limit", "2", "--quiet", "--store", tmp_path / "runs", "--model")
-    alone(*words, "gpt2", **offline)
-    (result,) = (tmp_path / "runs").glob("base-*/eval/add3@first2/result.json")
-    assert json.loads(result.read_text())["task"]["policy"] == {"weights": f"gpt2@{'0' * 40}"}
-
-
 def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> None:
     words = ("eval", "max4", *LAPTOP, "--limit", "128", "--store")
     after_a_part = OwnSignal(signal.SIGKILL, tmp_path, "os.rename */parts/*.parquet", 2)
@@ -126,36 +109,3 @@ def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> 
     assert rows_of(cut) == rows_of(whole)
     assert rows_of(cut)[: len(kept)] == kept
     assert (cut / "result.json").read_text() == (whole / "result.json").read_text()
-
-
-def stopped_in(place: str, *words: str) -> None:
-    """The command, which stops itself (SIGSTOP) when it first comes to a function."""
-    module, _, name = place.rpartition(".")
-    holder = importlib.import_module(module)
-    real = getattr(holder, name)
-
-    def stop(*arguments: Any) -> Any:
-        setattr(holder, name, real)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return real(*arguments)
-
-    setattr(holder, name, stop)
-    _run_module("tepo_cli", *words)
-
-
-def test_a_second_evaluation_or_regrading_of_a_run_leaves_the_first_alone(tmp_path: Path) -> None:
-    measured = ("eval", "add3", *LAPTOP, "--limit", "5", "--store", str(tmp_path))
-    graded = ("data", "regrade", str(tmp_path))
-    first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.grade_again", graded))
-    for (place, words), seconds in zip(first_of, ([measured], [graded, (*measured, "--seed", "1")]), strict=True):
-        first = Started(stopped_in, place, *words)
-        until(lambda first=first: " T " in Path(f"/proc/{first.pid}/stat").read_text(), first)
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
-        for second in seconds:
-            done = tepo(*second, code=3)
-            assert "error: another process has this run (measure)" in done.stderr
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
-        os.kill(first.pid, signal.SIGCONT)
-        done = first.end()
-    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
-    assert len(rows_of(folder)) == 20

@@ -3,7 +3,6 @@ import json
 import os
 import re
 import socket
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -88,26 +87,3 @@ def test_no_result_of_a_cpu_is_committed_and_none_has_a_path() -> None:
         parts = json.loads(path.read_text())["parts"].values()
         assert all(part["machine"]["device"] != "cpu" for part in parts), path.name
         assert not re.search(r"[\s\"](?:~|/\w)", path.read_text()), path.name
-
-
-def needed(name: str, seen: set[str]) -> set[str]:
-    """A package and all that it needs here, extras apart."""
-    plain = re.split(r"[^A-Za-z0-9_.-]", name)[0].lower().replace("_", "-").replace(".", "-")
-    if plain in seen:
-        return seen
-    seen.add(plain)
-    for line in requires(plain) or ():
-        if not re.search(r"extra ==|python_version [<=]|platform_system == .Windows|sys_platform == .win", line):
-            needed(line, seen)
-    return seen
-
-
-@pytest.mark.deepspeed
-def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
-    listed = [line for line in (ROOT / "perf/gpu_wheels.txt").read_text().splitlines() if not line.startswith("#")]
-    assert all("==" in line for line in listed)
-    there = {"torch", "numpy", "packaging", "pyyaml", "regex", "tokenizers", "safetensors", "tqdm", "transformers"}
-    everything: set[str] = set(there)  # and what they need is there as well
-    for name in ("deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer"):
-        needed(name, everything)
-    assert everything - there <= {line.partition("==")[0] for line in listed}

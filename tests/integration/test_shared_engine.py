@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tepo.common.provenance import sessions
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.sampling.sampler import Job, Response, SamplingParams
@@ -165,6 +166,8 @@ def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunConfig
     run, plain = map(RunFolder.of, runs)
     assert run.path.name == plain.path.name
     assert run.finished()
+    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
+    assert sessions(run.path)[-1]["sampler"] == parts
     for row, other in zip(run.metrics(), plain.metrics(), strict=True):
         assert row["training/prompts"] == other["training/prompts"]
         assert row["training/rollout_logprobs_diff_max"] < 1e-3

@@ -1,22 +1,15 @@
 import contextlib
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from tepo.common import interpreter
-from tepo.common.files import write_json
-from tepo.launch.sbatch import SlurmOptions, job_script
-from tepo.launch.slurm_job import SlurmJob
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
@@ -55,16 +48,16 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs={cpus} RealMemory=2000 Gres=gpu:1 State=UNKNOWN
-NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs={cpus} RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
 @contextlib.contextmanager
-def cluster(*, cpus: int = 1) -> Iterator[Path]:
-    """Start the daemons, wait until the nodes are idle, and stop them at the end. cpus: of each node, in name. Needs
-    root. Returns the folder of configuration, logs and process ids, which is not below pytest's: slurmd's sockets
+def cluster() -> Iterator[Path]:
+    """Start the daemons, wait until the nodes are idle, and stop them at the end. Needs root.
+    Returns the folder of configuration, logs and process ids, which is not below pytest's: slurmd's sockets
     (spool folder, host and job) fail beyond 108 characters."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
@@ -80,7 +73,7 @@ def cluster(*, cpus: int = 1) -> Iterator[Path]:
         for name in ("state", *NODES):
             (folder / name).mkdir()
         ports = free_ports(3)
-        fields = {"host": socket.gethostname(), "folder": folder, "port": ports[0], "ports": ports[1:], "cpus": cpus}
+        fields = {"host": socket.gethostname(), "folder": folder, "port": ports[0], "ports": ports[1:]}
         write(folder / "slurm.conf", CONFIG.format(**fields))
         write(folder / "gres.conf", "Name=gpu File=/dev/null\n")
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
@@ -208,57 +201,6 @@ def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slu
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
     assert squeue() == ""
-
-
-@pytest.mark.slurm
-def test_what_is_shown_is_what_is_submitted(tmp_path: Path) -> None:
-    """Of nodes with four CPUs and 2 GB: fewer than a GPU is given, and less than is planned."""
-    env, store = study(tmp_path, "train.steps=1", text=ROW), tmp_path / "runs"
-    with cluster(cpus=4):
-        shown = tepo(*words_of(store), "--slurm", "partition=main", "--gpus", "1", "--dry-run", cwd=tmp_path, **env)
-        process = ablate(store, env, "--gpus", "1")
-        until(lambda: [*store.glob("slurm/*/job.sh")], process)
-        process.kill()
-        (script,) = store.glob("slurm/*/job.sh")
-    assert shown.stdout.replace("DATE-PID", script.parent.name) == script.read_text()
-    assert {"--cpus-per-task=4", "--mem=0", "--gpus-per-node=1"} <= set(shown.stdout.split())
-    assert "main memory of each node by the plan: 8 GiB" in shown.stderr
-
-
-TAKE = """\
-import pathlib, subprocess, sys
-
-words, mark = sys.orig_argv, pathlib.Path(__file__).with_name("held")
-if "torch.distributed.run" in words and words[words.index("--node-rank") + 1] == "0" and not mark.exists():
-    port = words[words.index("--master-port") + 1]
-    hold = f"import socket, time; held = socket.create_server(('', {port})); print(flush=True); time.sleep(600)"
-    holder = subprocess.Popen([sys.executable, "-S", "-c", hold], stdout=subprocess.PIPE, start_new_session=True)
-    holder.stdout.readline()
-    mark.write_text(f"{holder.pid} {port}")
-"""
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-@pytest.mark.deepspeed
-def test_ranks_whose_port_is_taken_meet_at_another(tmp_path: Path, slurm: Path) -> None:
-    """Another program takes the port after it was chosen and before torchrun binds it. The other node asks there in
-    vain, for 2 s and not 40."""
-    for name, text in {"sitecustomize": TAKE, "meet": "import os; print('met at', os.environ['MASTER_PORT'])"}.items():
-        write(tmp_path / f"{name}.py", text)
-    srun = f'[ -e {tmp_path}/held ] && wait=40 || wait=2\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=$wait}}"\n'
-    write(tmp_path / "srun", f"#!/bin/bash\n{srun}").chmod(0o755)
-    job = SlurmJob(interpreter.command("-m", "meet"), str(tmp_path / "run"), str(tmp_path / "log"), 2, 0, 1)
-    write_json(tmp_path / "jobs.json", [asdict(job)])
-    write(tmp_path / "job.sh", job_script(SlurmOptions(partition="main", nodes=2), 1, tmp_path))
-    env = os.environ | {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["sbatch", "--wait", tmp_path / "job.sh"], env=env, capture_output=True, text=True)
-    holder, taken = (tmp_path / "held").read_text().split()
-    os.kill(int(holder), signal.SIGKILL)
-    said = (tmp_path / "log").read_text()
-    assert done.returncode == 0, done.stderr + said
-    first, second = re.findall(r"met at (\d+)", said)
-    assert first == second != taken
 
 
 RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")

@@ -1,5 +1,5 @@
-"""docs/tutorial.md, followed in an empty folder: its files are written, its commands run in order, and what they print
-is compared with what the page shows.
+"""docs/tutorial.md, followed from an installed wheel, outside of the checkout: its files are written in an empty
+folder, its commands run in order, and what they print is compared with what the page shows.
 
 `python -m tests.integration.test_tutorial` prints each difference and ends with exit code 1 where there is one.
 
@@ -9,6 +9,7 @@ stands for any number of lines. An id on the page stands for the one that was pr
 that follow.
 """
 
+import json
 import os
 import re
 import shlex
@@ -18,10 +19,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support import commands
+from tests.support.runs import write
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -64,13 +66,57 @@ def steps(page: str) -> Iterator[tuple[str, str] | Command]:
                 yield Command(line, shown)
 
 
-class Reader:
-    """Who follows the page: a folder, what was exported in the shell, and the ids that were printed here."""
+# Forks the commands that it reads, with the imports done; both streams as on a terminal, in the order of their lines.
+SHELL = """
+import importlib, json, os, runpy, sys, tempfile
+from tepo.launch.forkserver import _WARM
+for name in _WARM:
+    importlib.import_module(name)
+for line in sys.stdin:
+    with tempfile.TemporaryFile("w+") as printed:
+        words, environment = json.loads(line)
+        child = os.fork()
+        if not child:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+            sys.stdout.reconfigure(line_buffering=True)
+            sys.argv = words
+            os.environ |= environment
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            sys.exit()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        printed.seek(0)
+        print(json.dumps([code, printed.read()]), flush=True)
+"""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+
+class Reader:
+    """Who follows the page: a folder, what was exported in the shell, and the ids that were printed here. The wheel is
+    installed beside the folder, with nothing else of ours in reach."""
+
+    def __init__(self, place: Path):
+        self.folder, site = place / "work", place / "site"
+        self.folder.mkdir()
+        pip: list[Any] = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", place / "dist", ROOT], check=True)
+        (wheel,) = (place / "dist").glob("*.whl")
+        subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+        self.tepo = str(site / "bin" / "tepo")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TEPO_")}
+        environment |= {"PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", "COLUMNS": WIDTH}
+        self.where: Any = {"cwd": self.folder, "env": environment, "text": True}
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.shell: Any = subprocess.Popen([sys.executable, "-c", SHELL], **self.where, **streams)
+        _, files = self.runs("python", "-c", "import tepo, tepo_cli; print(tepo.__file__, tepo_cli.__file__)")
+        assert files.count(str(site)) == 2, files
         self.exported: dict[str, str] = {}
         self.ids: dict[str, str] = {}  # on the page -> here
+
+    def runs(self, program: str, *words: str) -> tuple[int, str]:
+        """Exit code and output of a program that is not ours."""
+        program = sys.executable if program == "python" else program
+        done = subprocess.run([program, *words], **self.where, capture_output=True, check=False)
+        return done.returncode, done.stdout
 
     def types(self, line: str) -> list[str]:
         """What a command prints, both streams, and its exit code where that is not 0."""
@@ -80,20 +126,13 @@ class Reader:
             self.exported |= dict(word.split("=", 1) for word in words)
             return []
         if program == "tepo":
-            environment = {"COLUMNS": WIDTH, **self.exported}
-            done = commands.Started(_both_streams, "tepo_cli", *words, cwd=self.folder, **environment).end(1800, None)
+            self.shell.stdin.write(json.dumps([[self.tepo, *words], self.exported]) + "\n")
+            self.shell.stdin.flush()
+            code, printed = json.loads(self.shell.stdout.readline())
         else:
-            program = sys.executable if program == "python" else program
-            done = subprocess.run([program, *words], cwd=self.folder, capture_output=True, text=True, check=False)
-        lines = [each.rstrip() for each in done.stdout.strip("\n").splitlines()]
-        return [*lines, f"exit code {done.returncode}"] if done.returncode else lines
-
-
-def _both_streams(name: str, *words: str) -> None:
-    """In the forked process: as on a terminal, in the order in which lines are printed."""
-    os.dup2(1, 2)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    commands._with_our_server(name, *words)
+            code, printed = self.runs(program, *words)
+        lines = [each.rstrip() for each in printed.strip("\n").splitlines()]
+        return [*lines, f"exit code {code}"] if code else lines
 
 
 def words_of(lines: list[str], exact: bool) -> list[tuple[str, str]]:
@@ -138,18 +177,17 @@ def compare(command: Command, printed: list[str], ids: dict[str, str]) -> str | 
     return None
 
 
-def check(folder: Path) -> int:
+def check(place: Path) -> int:
     """Follow the page. Returns how many commands do not print what it shows."""
-    wrong, reader = 0, Reader(folder)
+    wrong, reader = 0, Reader(place)
     for step in steps(PAGE.read_text(encoding="utf-8")):
         if not isinstance(step, Command):
-            path = folder / step[0]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(step[1], encoding="utf-8")
+            write(reader.folder / step[0], step[1])
         elif problem := compare(step, reader.types(step.line), reader.ids):
             wrong += 1
             sys.stdout.write(f"{problem}\n")
             sys.stdout.flush()
+    reader.shell.communicate()  # the end of its input ends it
     return wrong
 
 

@@ -19,14 +19,13 @@ from tepo.policy.model.model_location import resolve
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm import server_sampler
-from tepo.sampling.vllm.http import Connections, ask
+from tepo.sampling.vllm.http import Connections
 from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tests.integration.runs_in_turn import IN_TURN
 from tests.support.commands import OwnSignal, free_port, program, ranks
 from tests.support.models import logprobs
-from tests.support.processes import descendants, words_of
 from tests.support.runs import SMALL, lasting, small, weights
 from tests.unit.sampling.definition import FILTERS, distribution
 
@@ -92,69 +91,14 @@ def test_a_server_draws_as_the_filters_say(served):
         assert np.exp(response.logprobs) == pytest.approx(drawn, rel=1e-3)
 
 
-def test_nobody_else_reaches_a_server(served):
-    """What its processes listen on lies in a folder of mode 0700, but for ports of torch.distributed on this machine
-    alone; the process that answers has no port."""
-    url = served[1]
-    path = Path(unquote(url.removeprefix("http+unix://")))
-    assert stat.S_ISSOCK(path.stat().st_mode)
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be another user")
+def test_another_user_does_not_reach_a_server(served):
+    path = Path(unquote(served[1].removeprefix("http+unix://")))
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert path.parent.stat().st_uid == os.getuid()
-    (server,) = [pid for pid in descendants(os.getpid()) if str(path) in words_of(pid)]
-    engine = descendants(server)
-    assert engine
-    bound = listening(server)
-    assert str(path) in bound
-    for where in bound | set().union(*map(listening, engine)):
-        assert Path(where).parent == path.parent or (where in LOOPBACK and where not in bound), where
-    assert ask(url, "/is_sleeping", None) == {"is_sleeping": False}
-    if os.geteuid() == 0:  # to be another user
-        connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
-        other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", connect]
-        assert "PermissionError" in subprocess.run(other, capture_output=True, text=True).stderr
-
-
-# as /proc/net/tcp and tcp6 write 127.0.0.1, ::1 and ::ffff:127.0.0.1
-LOOPBACK = {"0100007F", f"{1 << 24:032X}", "0000000000000000FFFF00000100007F"}
-
-
-def listening(pid: int) -> set[str]:
-    """Paths and addresses at which a process takes connections."""
-    links = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            links.add(os.readlink(entry))
-    found = set()
-    for table, state, column, value, inode in (
-        ("unix", 3, 7, "00010000", 6),
-        ("tcp", 3, 1, "0A", 9),
-        ("tcp6", 3, 1, "0A", 9),
-    ):
-        rows = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
-        mine = [row for row in rows if len(row) > column and f"socket:[{row[inode]}]" in links and row[state] == value]
-        found |= {row[column] if table == "unix" else row[column].partition(":")[0] for row in mine}
-    return found
-
-
-def test_groups_of_a_server_finish_in_any_order_and_more_are_added_beside_them(served):
-    prompts = served[-1] * 20
-    params = SamplingParams(n=2, temperature=1.0, max_new_tokens=60)
-    with opened(served) as sampler:
-        expected = sampler.sample(prompts, range(40), params)
-        queue = sampler.start(params)
-        jobs = [Job(number, prompt, number) for number, prompt in enumerate(prompts)]
-        queue.add(jobs[:25])
-        done = queue.finished()
-        queue.add(jobs[25:])
-        while len(done) < 40:
-            done += queue.finished(0.2)
-        assert queue.finished() == queue.finished(10.0) == []
-    numbers = [number for number, _ in done]
-    assert sorted(numbers) == [*range(40)] != numbers
-    for number, group in done:
-        for a, b in zip(group, expected[number], strict=True):
-            assert np.array_equal(a.tokens, b.tokens)
-            assert np.allclose(a.logprobs, b.logprobs, atol=1e-4)
+    words = ["/usr/bin/python3", "-c", f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"]
+    assert subprocess.run(words).returncode == 0
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    assert "PermissionError" in subprocess.run([*other, *words], capture_output=True, text=True).stderr
 
 
 def metric(url: str, name: str) -> float:

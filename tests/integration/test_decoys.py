@@ -1,4 +1,4 @@
-"""Beside these: jobs of Slurm in test_slurm.py, servers in test_eval_vllm.py."""
+"""Beside these: servers in test_eval_vllm.py."""
 
 import json
 import os
@@ -103,29 +103,6 @@ def test_no_command_executes_a_decoy(user: User) -> None:
     ended = re.findall("^ended with (.*): (.*)$", user.types(" ; ".join(lines)), re.MULTILINE)
     assert [line for _, line in ended] == [line.replace("FEW", " ".join(FEW)) for line in lines]
     assert [one for one in ended if one[0] not in ("0", "None") and not one[1].startswith(ANY_CODE)] == []
-
-
-NOTEBOOK = """
-import os, sys
-import tepo.api, tepo.jobs.job, tepo.training.setup, tepo.launch.forkserver  # what a cell has imported, it has
-before = list(sys.path)
-assert sys.path[0] == ""
-os.chdir(sys.argv[1])
-result = tepo.api.train([*sys.argv[2:], "data.reward=study/reward.py"], store="runs", progress=False)
-assert len(result.metrics()) == 1
-shown = tepo.api.run("decoyed", store="runs", jobs=2, progress=False)
-assert tepo.api.grade([{"gold": "sqrt(2)/2", "prediction": "\\\\boxed{1/sqrt(2)}"}])
-assert before == sys.path and "PYTHONSAFEPATH" not in os.environ
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.disaster
-def test_neither_do_calls_from_a_notebook_which_gets_its_path_and_variables_back(user: User, tmp_path: Path) -> None:
-    """Its own process has the current folder first, so the decoys come when it has begun."""
-    folder = user.work
-    user.work = tmp_path
-    user.runs("-c", NOTEBOOK, str(folder), *FEW)
 
 
 @pytest.mark.disaster

@@ -12,7 +12,6 @@ from tepo.problems.problem import Problem
 from tepo.problems.procedural.generator import generate
 from tests.support.commands import OwnSignal, started, tepo
 from tests.support.runs import write
-from tests.unit.problems.chats import FAMILIES, byte_tokenizer, save_without_weights
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
 NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # the papers'
@@ -47,21 +46,6 @@ def write_rows(path: Path, problems: list[Problem]) -> None:
 
 def rows_of(folder: Path) -> list[dict]:
     return pq.read_table(folder / "samples.parquet").to_pylist()
-
-
-def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
-    sets = make_sets(tmp_path / "sets", prompt="boxed")
-    words = ("eval", "gcd", "amc", "--dry-run", "--limit", "2", "--store", tmp_path / "runs", "--model")
-    plain = save_without_weights(byte_tokenizer(eos_token="</s>"), tmp_path / "plain")
-    done = tepo(*words, plain, **sets)
-    assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
-    asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
-    instruction = "Please reason step by step, and put your final answer within \\boxed{}."
-    assert f"--- first prompt (amc-0)\nQuestion:\n{asked}\n\n{instruction}\n\nAnswer:\n\n---" in done.stdout
-    chat = save_without_weights(FAMILIES["content in parts"]()[0], tmp_path / "chat")
-    shown = f"«<|im_start|>»user\n{asked}\n\n{instruction}«<|im_end|>»\n«<|im_start|>»assistant\n\n---"
-    assert f"--- first prompt (amc-0)\n{shown}" in tepo(*words, chat, **sets).stdout
-    assert not (tmp_path / "runs").exists()
 
 
 def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:

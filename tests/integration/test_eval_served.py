@@ -10,8 +10,9 @@ import pytest
 from transformers import AutoTokenizer, GenerationConfig
 
 from tests.integration.openai_server import openai_server
-from tests.integration.own_model import CHAT, save_family, save_words
+from tests.integration.own_model import CHAT, save_family, write_words
 from tests.support.commands import OwnSignal, started, tepo
+from tests.support.runs import write
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 KEY = "secret-0123456789abcdef"
@@ -23,7 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a user, with the benchmark `words` and a model that has a reasoning mode, and generation settings which a
     server takes for those that a request does not say."""
     folder = tmp_path_factory.mktemp("served")
-    save_words(folder)
+    write(
+        folder / "evals/words.yaml",
+        "title: Words\ndataset: {path: words.jsonl}\ncount: 40\nprompt: boxed\n"
+        "samples: 2\ntemperature: 1.0\nmax_new_tokens: 8192\n",
+    )
+    write_words(folder / "evals/words.jsonl", seed=1)
     save_family(folder / "model", "qwen2", chat=True)
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     tokenizer.chat_template = CHAT + "{% if enable_thinking %}\\boxed{6}{% endif %}"
@@ -93,17 +99,3 @@ def test_a_killed_evaluation_goes_on_and_says_what_is_known(folder: Path, addres
     again = tepo(*words, TEPO_PATH=str(folder))  # finished: the server is not asked
     assert "which weights are behind them was not verified" in again.stderr
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-
-
-def test_what_its_server_refuses_is_a_message(folder: Path, address: str, tmp_path: Path) -> None:
-    words = ("eval", "words:tokens24", "--store", tmp_path / "runs", "--model")
-    known = {"TEPO_PATH": str(folder), "OPENAI_API_KEY": KEY}
-    for model, changes, hint in (
-        (address, {"OPENAI_API_KEY": "wrong"}, "the server refuses the key in OPENAI_API_KEY (401)"),
-        (address.replace("#words", "#word"), {}, "did you mean 'words'?"),
-    ):
-        done = tepo(*words, model, code=2, **(known | changes))
-        assert hint in " ".join(done.stderr.split())
-    done = tepo(words[0], "words", *words[2:], address, code=2, **known)
-    assert "may have 8,192 tokens, and the server has 256" in " ".join(done.stderr.split())
-    assert not list(tmp_path.iterdir())

@@ -42,17 +42,6 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, file: Path) -> None:
     assert all(row["rollout/flipped"] > 0 for row in lasting(whole))
 
 
-def test_explain_shows_the_reward_of_a_run_and_executes_nothing(tmp_path: Path, file: Path) -> None:
-    mark = tmp_path / "executed"
-    file.write_text(f"open({str(mark)!r}, 'w')\n" + LENGTH)
-    run = train(Run(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1")))
-    mark.unlink()  # it was, to train
-    said = tepo("explain", run.name, cwd=tmp_path).stdout
-    assert "own, weight 1: reward in" in said
-    assert "return max(0.0, 1 - len(response) / 60)" in said
-    assert not mark.exists()
-
-
 def test_the_example_trains(tmp_path: Path) -> None:
     words = (*SMALL, "data=laptop_short", "objective=gdpo", "train.steps=2", f"store={tmp_path / 'runs'}")
     tepo("train", *words, cwd=tmp_path, TEPO_PATH=str(EXAMPLE))

@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tepo.common.provenance import sessions
 from tepo.config.compose import compose
 from tepo.sampling.vllm.vllm_sampler import import_vllm
 from tepo.store.run_folder import RunFolder
@@ -165,6 +166,8 @@ def test_after_each_step_the_engines_have_the_trainers_weights_to_the_bit(launch
     assert weights == [weights[0]] * RANKS
     run = launch.runs[name]
     assert run.finished()
+    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
+    assert sessions(run.path)[-1]["sampler"] == parts
     assert weights[0][-1] == digest(load_file(run.checkpoint(STEPS) / "model.safetensors"))
 
 

@@ -15,22 +15,16 @@ import pytest
 import yaml
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
-from safetensors.torch import load_file, save_file
 
-from tepo.common.errors import UserError
-from tepo.common.files import file_digest
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose
 from tepo.formula.row import row_of
 from tepo.jobs.job import RunJob
-from tepo.jobs.publish import files_of
-from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
-from tepo.training.loop import train
 from tepo.training.run import Run
 from tepo_cli.main import main
 from tests.support.commands import alone
-from tests.support.runs import few_problems, interrupted, small, write
+from tests.support.runs import few_problems, interrupted, small
 
 pytestmark = pytest.mark.disaster
 
@@ -195,18 +189,6 @@ def test_what_is_sent_is_what_the_run_holds(run: RunFolder, hub: Hub, tmp_path: 
     assert row_of(given).formula.digest == row_of(run.config()["full"]["objective"]).formula.digest
 
 
-def test_a_preview_asks_nobody(
-    run: RunFolder, hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HF_TOKEN")
-    code, shown = said([str(run.path), "lab/model", "--dry-run"], capsys, monkeypatch)
-    assert (code, hub.asked) == (0, [])
-    size = (run.checkpoint(1) / "model.safetensors").stat().st_size
-    assert f"{size:,} model.safetensors" in shown
-    assert "bytes in one commit to lab/model, branch main" in shown
-    assert "# gspo on my-base, seed 0" in shown
-
-
 @pytest.mark.parametrize(
     ("words", "token", "what"),
     [
@@ -260,46 +242,3 @@ def test_an_unfinished_or_damaged_run_is_refused(
     code, shown = said(["nothing", "lab/model"], capsys, monkeypatch)
     assert (code, "error: no run 'nothing'" in shown) == (2, True)
     assert hub.asked == []
-
-
-FUNCTION = """from tepo.objectives import function
-
-
-@function(takes="any", gives="same")
-def {name}(layout, x):
-    return {factor} * x
-"""
-
-
-@pytest.mark.peft
-def test_functions_of_one_name_are_two_files_and_adapters_name_no_path(tmp_path: Path) -> None:
-    texts = {"a": FUNCTION.format(name="twice", factor=2), "b": FUNCTION.format(name="half", factor=0.5)}
-    for folder, text in texts.items():
-        write(tmp_path / folder / "f.py", text)
-    row = "about: x\nlike: grpo_dapo\nfunctions: [a/f.py, b/f.py]\nformula:\n  J: half(twice(min(w*A, 3*A)))\n"
-    row_file, base = write(tmp_path / "own.yaml", row), tmp_path / "secret-place" / "my-base"
-    shutil.copytree(PACKAGE / "assets" / "laptop", base)
-    words = ["model.lora_rank=2", f"model={base}", "data=laptop", "data.prompt=raw", f"objective={row_file}"]
-    run = RunFolder(train(Run(small(tmp_path / "runs", "train.steps=1", *words))))
-    files = files_of(run, [*texts.values()])
-    assert json.loads(files["adapter/adapter_config.json"])["base_model_name_or_path"] == "my-base"
-    assert "adapter/adapter_model.safetensors" in files
-    assert [files[name].decode() for name in ("f.py", "f_2.py")] == [*texts.values()]
-    for name in ("f.py", "f_2.py", "objective.yaml"):
-        write(tmp_path / "sent" / name, files[name].decode())
-    given = compose([f"objective={tmp_path / 'sent/objective.yaml'}"]).objective
-    assert row_of(given).formula.digest == row_of(run.config()["full"]["objective"]).formula.digest
-
-
-def test_weights_that_are_not_finite_are_not_published(run: RunFolder, tmp_path: Path) -> None:
-    """Whose digests are those of their files."""
-    shutil.copytree(run.path, tmp_path / run.path.name)
-    folder = RunFolder(tmp_path / run.path.name).checkpoint(1)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["model.norm.weight"][0] = float("nan")
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    progress = read_progress(folder)
-    progress["sha256"]["model.safetensors"] = file_digest(folder / "model.safetensors")
-    write_progress(folder, progress)
-    with pytest.raises(UserError, match=r"model\.norm\.weight is not finite"):
-        files_of(RunFolder(tmp_path / run.path.name))

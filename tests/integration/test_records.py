@@ -50,24 +50,6 @@ def called(folder: Path, *words: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_everything_is_shown_without_the_store(user: Path) -> None:
-    away = ("--records", "--store", "nothing")
-    stored, shown = (called(user, "table", "mine", "--format", "csv", *words) for words in ((), away))
-    numbers = [line for line in stored.splitlines() if line.count(",") > 4]
-    assert len(numbers) > 10
-    assert [line for line in shown.splitlines() if line.count(",") > 4] == numbers  # scores, intervals, verdicts
-    assert "5 of 5 runs read from records" in called(user, "table", "mine", *away)
-    assert called(user, "plan", "mine", "--difference", "2", *away) == called(user, "plan", "mine", "--difference", "2")
-    assert "5 runs, 0 to do" in called(user, "plan", "mine", *away)
-    called(user, "reproduce", "mine", *away, "--out", "page.html", "--results", "results.md")
-    page = (user / "page.html").read_text()
-    assert "4 runs of 2 rows" in page
-    assert "GSPO" in (user / "results.md").read_text()
-    assert not (user / "nothing").exists()
-    assert "no store there" in called(user, "table", "mine", "--store", "nothing", code=2)
-    assert called(user, "records", "show", "mine").count("yes") == 5
-
-
 def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> None:
     checked = called(user, "records", "check", "mine", "--runs", "1", "--draw", "7")
     assert "--draw 7" in checked

@@ -6,28 +6,19 @@ is a rank, and writes OUT/rank_N.pt: lists of (prompt, tokens, log-probs) by the
 those of shared memory that are left. Such names are there when it starts, as after one that was killed.
 """
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from tepo.common.provenance import sessions
-from tepo.config.compose import compose
-from tepo.config.run_config import RunConfig
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
-from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
-from tests.integration.runs_in_turn import MEASURED
 from tests.support.commands import program, ranks
 from tests.support.models import EOS, engine_model, logprobs, nearby, prompts, save
-from tests.support.runs import SMALL, few_problems
 
 LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
 SHARED = Path("/dev/shm")
@@ -96,10 +87,6 @@ def main(out: Path, size: int) -> None:
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
-RUN = (*SMALL, "train.steps=2", "sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "seed=1")
-RUN += ("data.flip_rewards=0.5", "train.max_rounds=4")  # random weights are never right
-RUN += ("train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3]")
-
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Drawn]]]:
@@ -143,51 +130,6 @@ def test_ranks_stop_together_whatever_their_clocks_say(engines: dict[str, list[d
     assert tokens(first["before abort"]) == tokens(second["before abort"])
     # old names of shared memory hinder nobody, and none is left behind
     assert [each["names"] for each in engines["two"]] == [[], []]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunConfig]:
-    """The same run on two ranks with one engine of both under ZeRO 3, and with an engine each."""
-    folder = tmp_path_factory.mktemp("runs")
-    common = (*RUN, f"model.path={save(engine_model(0, tied=True), folder / 'model')}")
-    extras = (("sampler.tensor_parallel=2", "engine.zero_stage=3"), ())
-    words = [[*common, f"store={folder / str(number)}", *extra] for number, extra in enumerate(extras)]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in few_problems(folder).items():
-            patch.setenv(name, value)
-        patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
-        for rank in ranks("tests.integration.runs_in_turn", json.dumps([words[0], [*words[1], MEASURED]])):
-            rank.end()
-    return [compose(each) for each in words]
-
-
-def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunConfig]) -> None:
-    """In the same processes: vLLM ends torch's process group when it closes."""
-    run, plain = map(RunFolder.of, runs)
-    assert run.path.name == plain.path.name
-    assert run.finished()
-    parts = {"runner": "V1", "scheduler": "Scheduler", "attention": "CPU_ATTN"}  # none of which a GPU has
-    assert sessions(run.path)[-1]["sampler"] == parts
-    for row, other in zip(run.metrics(), plain.metrics(), strict=True):
-        assert row["training/prompts"] == other["training/prompts"]
-        assert row["training/rollout_logprobs_diff_max"] < 1e-3
-        for name in ("critic/score/mean", "actor/grad_norm", "response_length/mean", "val-core/average"):
-            assert row[name] == pytest.approx(other[name], rel=1e-3)
-        # the throughput of a rank counts both
-        assert other["perf/throughput"] == pytest.approx(other["perf/total_num_tokens"] / other["timing_s/step"] / 2)
-    expected = load_file(plain.checkpoint(2) / "model.safetensors")
-    for name, value in load_file(run.checkpoint(2) / "model.safetensors").items():
-        assert np.allclose(value, expected[name], atol=1e-5)
-
-
-def test_the_first_rank_measures_a_run_by_an_engine_for_each_rank_of_the_machine(runs: list[RunConfig]) -> None:
-    """In a process of its own, whose CPU time is counted."""
-    run = RunFolder.of(runs[-1])
-    assert (RunFolder.of(runs[0]).measured(), run.measured()) == ([], ["add3"])
-    (cost,) = run.costs()
-    assert cost.benchmarks == 1
-    assert cost.measuring_s > 1  # an import of vLLM alone takes more
-    assert len(list(run.server_logs.glob("server_*.log"))) == 2
 
 
 if __name__ == "__main__":

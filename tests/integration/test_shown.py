@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tepo.common import provenance
 from tepo.objectives import load_objective
 from tests.support.commands import tepo
 from tests.support.runs import SMALL, few_problems, write
@@ -42,15 +41,6 @@ def run_of(store: Path) -> Path:
 
 def shown(store: Path, command: str, *words: str | Path) -> str:
     return tepo(command, "mine", "--store", store, *words, *WORDS, TEPO_PATH=str(store.parent)).stdout
-
-
-def test_explain_says_what_a_run_trained(store: Path) -> None:
-    run = run_of(store)
-    said = tepo("explain", run.name[:5], "--store", store, "--vs", "tepo").stdout
-    assert said.startswith(f"run {run.name}: model laptop, data laptop, seed 0, 1 step, finished\n")
-    assert "- kl: k3(d)\n  + kl: kl_old\n  - beta = 0.001\n  + beta = 1\n" in said
-    same = tepo("explain", "tepo", "beta=1", "kl=kl_old", "--store", store, "--vs", run)
-    assert f"No difference from {run.name} (tepo)" in same.stdout
 
 
 def test_eval_and_table_print_the_same_intervals(store: Path) -> None:
@@ -92,14 +82,3 @@ def test_configuration_and_page_have_the_objective_of_the_loss(store: Path) -> N
     rows = gzip.decompress(base64.b64decode(held)).decode()
     assert f'<div id="run-{run.name}">0: finished' in rows
     assert "objective.beta=1" in rows
-
-
-def test_results_of_different_versions_are_noted_and_stay(store: Path) -> None:
-    run = run_of(store)
-    (session,) = provenance.sessions(run)
-    before, kept = shown(store, "table", "--format", "csv"), (run / provenance.FILE).read_text()
-    (run / provenance.FILE).write_text(kept.replace(f'"torch": "{session["torch"]}"', '"torch": "0.4"'))
-    assert f"torch {session['torch']} and 0.4." in shown(store, "table", "--format", "markdown")
-    (run / provenance.FILE).unlink()  # a run of an older version, or one copied without it
-    assert shown(store, "table", "--format", "csv") == before
-    (run / provenance.FILE).write_text(kept)

@@ -13,7 +13,6 @@ import pytest
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.test_decoys import User
 from tests.support.commands import Started, ranks, started, tepo, until
 from tests.support.runs import SMALL, assert_same_run, few_problems, lasting, small, write
 from tests.unit.objectives.own_examples import follow
@@ -190,19 +189,6 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     assert lasting(good.path) == lasting(whole)
 
 
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slurm: Path) -> None:
-    """A prompt that is too long for the settings: a run says so before its first step, whatever its seed."""
-    (tmp_path / "long.jsonl").write_text('{"id": "long", "problem": "' + "1+" * 200 + '1=", "answer": "201"}\n')
-    env = study(tmp_path, f"data={tmp_path / 'long.jsonl'}", text=ROW)
-    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1", "--seeds", "0,1,2,3").end(code=1)
-    assert "prompts are longer than" in done.stderr
-    assert "two failed alike, so" in done.stderr
-    assert "cancelled" not in done.stderr
-    assert squeue() == ""
-
-
 RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
 
 
@@ -249,14 +235,6 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     for one in ranks("tepo_cli", "train", *SMALL, *words, f"store={tmp_path / 'alone'}", "--quiet"):
         one.end()
     assert_same_run(run.path, alone.path)
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_jobs_execute_no_decoy(tmp_path: Path, slurm: Path) -> None:
-    user = User(tmp_path)
-    user.environment |= {"SLURM_CONF": os.environ["SLURM_CONF"]}
-    user.types("ablate decoyed --launcher slurm")
 
 
 @pytest.mark.slurm

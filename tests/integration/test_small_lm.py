@@ -4,12 +4,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from tepo.common import paths
 from tepo.common.errors import UserError
@@ -17,8 +14,6 @@ from tepo.common.files import file_digest
 from tepo.policy.model.fetch import PACKAGES, WARM_STARTS, fetch
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import base_fingerprint, recorded_bases, resolve
-from tepo.problems.hashes import set_hash
-from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
 from tests.support.commands import alone, python, tepo
 from tests.support.runs import write
@@ -128,33 +123,6 @@ def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
     assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
     assert row["actor/grad_norm"] > 0.1
     assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
-
-
-@pytest.mark.vllm
-def test_a_saved_model_answers_gsm8k_alike_with_both_samplers(trained: RunFolder, tmp_path: Path) -> None:
-    """From a copy of the folder, on problems of the set's own format in its place."""
-    shutil.copytree(trained.checkpoint(1), tmp_path / "copy")
-    write(tmp_path / "own.jsonl", "".join(json.dumps(row) + "\n" for row in QUESTIONS))
-    declared = yaml.safe_load((paths.shipped("evals") / "gsm8k.yaml").read_text())
-    source = {key: declared["dataset"][key] for key in declared["dataset"].keys() - {"config", "revision", "file"}}
-    source |= {"path": "json", "data_files": [str(tmp_path / "own.jsonl")], "split": "train"}
-    golds = [row["answer"].partition("#### ")[2].replace(",", "") for row in QUESTIONS]
-    problems = [Problem("", row["question"], gold) for row, gold in zip(QUESTIONS, golds, strict=True)]
-    changed = {"dataset": source, "count": len(problems), "hash": set_hash(problems), "max_new_tokens": 16}
-    write(tmp_path / "evals/gsm8k.yaml", yaml.safe_dump(declared | changed))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for backend in ("torch", "vllm"):
-        out = tmp_path / backend
-        said = ["eval", "gsm8k", "--model", tmp_path / "copy", "--backend", backend, "--out", out, "--quiet"]
-        tepo(*said, TEPO_PATH=str(tmp_path), HF_HOME=str(tmp_path / "hub"))
-        (file,) = out.rglob("samples.parquet")
-        found[backend] = pq.read_table(file).to_pylist()
-    assert [row["gold"] for row in found["torch"]] == golds
-    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in found["torch"])
-    for one, other in zip(*found.values(), strict=True):
-        assert one["response"] == other["response"]
-        assert one["tokens"] == other["tokens"] == 16
-        assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
 
 
 @pytest.mark.parametrize(

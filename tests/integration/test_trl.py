@@ -163,25 +163,6 @@ def test_the_documented_lines_train_tepo(tmp_path, trl_run):
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
-    [
-        ("tepo", "where d = 0 and dH = 0: clips, masks and penalties of that do nothing"),
-        ("grpo_dapo", "do nothing. Try num_iterations=2, or steps_per_generation=4"),
-        ("reinforce", None),
-    ],
-)
-def test_one_update_a_rollout_warns(row, what, tmp_path, our_trl, trl_run):
-    objective, one = load_objective(row), trl_run.settings(tmp_path, num_iterations=1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        our_trl.warn_of_one_update(objective, one)
-        assert [what in str(warning.message) for warning in caught] == ([] if what is None else [True])
-        our_trl.warn_of_one_update(objective, trl_run.settings(tmp_path, num_iterations=2))
-        our_trl.warn_of_one_update(objective, trl_run.settings(tmp_path, num_iterations=1, steps_per_generation=4))
-        assert len(caught) == (what is not None)
-
-
-@pytest.mark.parametrize(
     ("changes", "what"),
     [
         ({"beta": 0.1}, "beta"),

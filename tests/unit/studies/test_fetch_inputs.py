@@ -1,4 +1,4 @@
-"""Without a hub; with one: tests/integration/test_fetch_all.py."""
+"""Without a hub."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A process whose system calls on the files of a folder are seen, and fail or end it where the supervisor says so.
+"""A process whose system calls on the files of a folder are seen, and fail where the supervisor says so.
 
 Linux hands the calls to the supervisor before it makes them (seccomp's user notifications: Linux 5.5, no privilege), so
 that those of libraries in C++ and Rust are among them, with or without libc between. Not seen is what a mapping of a
@@ -12,7 +12,6 @@ import fcntl
 import os
 import platform
 import select
-import signal
 import socket
 import struct
 import tempfile
@@ -76,9 +75,8 @@ class Ended(NamedTuple):
     said: str
 
 
-KILL = -1
 Verdict = Callable[[Call], int]
-"""Decides on a call: 0 makes it, an errno fails it, KILL ends the process before it."""
+"""Decides on a call: 0 makes it, an errno fails it."""
 
 
 def unavailable() -> str:
@@ -100,7 +98,7 @@ def supervised(work: Callable[[], object], folder: Path, verdict: Verdict) -> En
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
         for listener in descriptors:
-            _serve(listener, child, f"{folder.resolve()}/", verdict)
+            _serve(listener, f"{folder.resolve()}/", verdict)
             os.close(listener)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         printed.seek(0)
@@ -165,7 +163,7 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
-def _serve(listener: int, child: int, folder: str, verdict: Verdict) -> None:
+def _serve(listener: int, folder: str, verdict: Verdict) -> None:
     """Answer until the last process under the filter has ended."""
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
@@ -189,9 +187,6 @@ def _serve(listener: int, child: int, folder: str, verdict: Verdict) -> None:
         kind = _X86_64[call].kind
         if path.startswith(folder) and not (kind == "mkdir" and os.path.isdir(path)):  # it would change nothing
             answer = verdict(Call(kind, path.removeprefix(folder)))
-        if answer == KILL:
-            os.kill(child, signal.SIGKILL)
-            continue
         with contextlib.suppress(FileNotFoundError):
             fcntl.ioctl(listener, _ANSWER, struct.pack("QqiI", number, 0, -answer, 0 if answer else _GO_ON))
 

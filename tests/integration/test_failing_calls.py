@@ -1,5 +1,4 @@
 import errno
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from safetensors.torch import save_file
 
 from tepo.common.errors import UserError
 from tepo.common.files import replace_folder, write_atomic
-from tests.failing_calls.supervisor import KILL, Call, supervised, unavailable
+from tests.failing_calls.supervisor import Call, supervised, unavailable
 from tests.support.commands import program
 
 _REASON = unavailable()
@@ -50,13 +49,6 @@ def test_a_file_that_cannot_be_written_is_one_message_and_leaves_nothing(tmp_pat
     ended = supervised(work, tmp_path, failing(kind, errno.EIO))
     assert ended.code == 0, ended.said
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_death_is_one(tmp_path: Path) -> None:
-    ended = supervised(lambda: write_atomic(tmp_path / "file", "text"), tmp_path, failing("rename", KILL))
-    assert ended.code == -9
-    (left,) = tmp_path.iterdir()
-    assert re.fullmatch(r"\.file\.[0-9a-f]{8}", left.name)
 
 
 def test_a_folder_whose_successor_cannot_be_put_in_place_stays(tmp_path: Path) -> None:

@@ -64,25 +64,13 @@ def test_the_example_of_a_loop_of_ones_own_learns() -> None:
 FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
 
 
-WRONG = """
-from pathlib import Path
-Path("objective/tepo.yaml").write_text("like: tepo_kl_all\\nformula: {A: R - maen_g(R)}")
-try:
-    tepo.run("ours", seeds=[0], jobs=2)
-except tepo.UserError as error:
-    print(error)
-"""
-
-
 @pytest.mark.disaster
 @pytest.mark.jupyter
 def test_the_notebook_of_the_examples(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a real kernel, with fewer steps and a smaller study: two runs side by side, tables and bars in the cells; a
-    file changed between cells counts."""
+    """In a real kernel, with fewer steps and a smaller study: two runs side by side, tables and bars in the cells."""
     import nbformat
     from nbclient import NotebookClient
 
-    write(tmp_path / "objective/tepo.yaml", (ROOT / "tepo/config/objective/tepo.yaml").read_text())
     monkeypatch.setenv("TEPO_PATH", os.pathsep.join([".", str(folder)]))
     for name, value in {"PYTHONPATH": ROOT, "HF_HUB_OFFLINE": 1, "IPYTHONDIR": tmp_path / "ipython"}.items():
         monkeypatch.setenv(name, str(value))
@@ -96,15 +84,13 @@ def test_the_notebook_of_the_examples(folder: Path, tmp_path: Path, monkeypatch:
         for cell in notebook.cells:
             cell.source = cell.source.replace(old, new)
     assert not any(cell.get("outputs") for cell in notebook.cells)
-    notebook.cells.append(nbformat.v4.new_code_cell(WRONG))
     NotebookClient(notebook, timeout=TIME_LIMIT, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    shown, table, trained, metrics, refused = (shown_in(cell) for cell in notebook.cells if "outputs" in cell)
+    shown, table, trained, metrics = (shown_in(cell) for cell in notebook.cells if "outputs" in cell)
     assert "baseline" in table
     assert "| GRPO" in shown
     assert "weights: " in trained
     assert "critic/score/mean" in metrics
-    assert "did you mean 'mean_g'" in refused
     assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3
     assert (tmp_path / "panel_e.html").is_file()
     widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()

@@ -28,11 +28,6 @@ SMALL += " train.mini_batch_prompts=2 train.max_new_tokens=16 data.benchmarks=[]
 DTYPE = "bfloat16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
 SMALL += f" engine.micro_batch_tokens=160 model.dtype={DTYPE} --quiet"
 REWARD = "def reward(problem, response):\n    return sum(map(ord, response)) % 7 / 7\n"  # no right answer is that short
-QUESTIONS = [  # as GSM8K has them, none of its own
-    {"question": "Ann has 3 boxes of 4 pens. How many pens?", "answer": "3*4 = <<3*4=12>>12 pens.\n#### 12"},
-    {"question": "A farm sells 2 cows for $700 each. What does it get?", "answer": "2*700=1400\n#### 1,400"},
-    {"question": "Ben reads 20 pages a day. How many in 5 days?", "answer": "20*5 = <<20*5=100>>100\n#### 100"},
-]
 
 
 @pytest.fixture(scope="module")
@@ -106,17 +101,13 @@ def test_a_warm_start_has_entropy_to_lose_and_problems_to_learn(models: Path) ->
     assert float(numbers) >= 0.15
 
 
-@pytest.fixture(scope="module")
-def trained(models: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """After one step of all weights, one process, by a reward that differs from response to response."""
-    store, reward = tmp_path_factory.mktemp("trained"), write(tmp_path_factory.mktemp("reward") / "own.py", REWARD)
-    tepo(*SMALL.split(), f"data.reward={reward}", "train.steps=1", "--store", store)
-    (file,) = store.glob("*/metrics.jsonl")
-    return RunFolder(file.parent)
-
-
-def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
-    """With the sampler's log-probs close to the trainer's; its id is that of its files."""
+def test_it_is_trained_through_its_chat_template(models: Path, tmp_path: Path) -> None:
+    """One step of all weights, by a reward that differs from response to response; with the sampler's log-probs close
+    to the trainer's. Its id is that of its files."""
+    reward = write(tmp_path / "own.py", REWARD)
+    tepo(*SMALL.split(), f"data.reward={reward}", "train.steps=1", "--store", tmp_path / "runs")
+    (file,) = tmp_path.glob("runs/*/metrics.jsonl")
+    trained = RunFolder(file.parent)
     assert json.loads(trained.config_file.read_bytes())["base"] == base_fingerprint(f"cache:{NAME}", None)
     (row,) = trained.metrics()
     assert row["rollout/groups_kept"] == 2

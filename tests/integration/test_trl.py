@@ -76,21 +76,6 @@ def test_same_as_trl(method, tmp_path, trl_run):
         assert max(row.get("clip_ratio/region_mean", 0) for row in theirs.logs) > 0.01
 
 
-def test_accumulation_changes_nothing(tmp_path, trl_run):
-    """One micro-batch of eight and two of four: what is logged is the step's too. The gradients of every row:
-    test_trainer_cells.py."""
-    objective = changed("tepo", {})
-    two, _ = trl_run.train(trl_run.settings(tmp_path), objective)
-    one, _ = trl_run.train(
-        trl_run.settings(tmp_path, per_device_train_batch_size=8, gradient_accumulation_steps=1), objective
-    )
-    assert_same(two, one)
-    names = {name for log in two.logs for name in log if name.startswith(("actor/", "clip_ratio"))}
-    for mine, other in zip(two.logs[:-1], one.logs[:-1], strict=True):
-        expected = {name: other[name] for name in names}
-        assert {name: mine[name] for name in names} == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
 def test_trains_and_logs_by_trls_names_too(tmp_path, our_trl, trl_run):
     settings = trl_run.settings(tmp_path, learning_rate=1e-3, per_device_eval_batch_size=8)
     watch, trainer = trl_run.train(settings, load_objective("tepo"))
@@ -136,11 +121,6 @@ def test_a_correction_with_one_update_a_rollout(row, tmp_path, trl_run):
     expected = CORRECTED[row]((trl_run.SAMPLED_OFF * (places % 3 - 1)).double().exp()).mean()
     assert watch.logs[0]["actor/correction_dropped"] == 0
     assert watch.logs[0]["actor/correction_weight"] == pytest.approx(float(expected), abs=1e-5)
-
-
-def test_a_correction_without_a_sampler(tmp_path, our_trl, trl_run):
-    with pytest.raises(UserError, match=r"(?s)weighs the sampler's log-probs.*use_vllm=True, or a rollout_func"):
-        our_trl.ObjectiveTrainer(objective="tis", model="never loaded", args=trl_run.settings(tmp_path))
 
 
 def documented(page: str) -> dict[str, Any]:

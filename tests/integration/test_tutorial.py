@@ -222,13 +222,6 @@ def test_words_are_compared_numbers_are_not_and_a_line_of_dots_stands_for_any_li
     assert compare(exact, ["a table", "power: 3 seeds find 7.3"], {})
 
 
-def test_a_reader_finds_files_and_commands() -> None:
-    page = (
-        "`a/b.yaml`:\n\n```yaml\nx: 1\n```\n\n```bash\npip install\n```\n\n```console\n$ tepo x\nout\n$ tepo y\n```\n"
-    )
-    assert [*steps(page)] == [("a/b.yaml", "x: 1\n"), Command("tepo x", ["out"]), Command("tepo y", [])]
-
-
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         sys.exit(check(Path(place)) > 0)

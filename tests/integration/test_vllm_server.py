@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.common.errors import RunFailed, UserError
+from tepo.common.errors import UserError
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.sampling.sampler import Job, SamplingParams
@@ -24,7 +24,7 @@ from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tests.integration.runs_in_turn import IN_TURN
-from tests.support.commands import OwnSignal, free_port, program, ranks
+from tests.support.commands import OwnSignal, program, ranks
 from tests.support.models import logprobs
 from tests.support.runs import SMALL, lasting, small, weights
 from tests.unit.sampling.definition import FILTERS, distribution
@@ -153,15 +153,6 @@ def test_a_server_gives_up_what_is_aborted_or_dropped_and_takes_weights_at_once(
         until(busy)
     until(idle)  # closing the sampler gives up what is under way
     assert metric(url, "request_success_total") - made < len(many) * params.n  # each time 256 may end meanwhile
-
-
-def test_a_server_that_is_not_there_or_went_away(served):
-    gone = [f"http://127.0.0.1:{free_port()}", "http+unix://%2Fnowhere"]
-    with opened(served) as sampler:
-        for url in gone:
-            sampler.urls = [url]
-            with pytest.raises(RunFailed, match="does not answer"):
-                sampler.sample(served[-1], [1, 2], SamplingParams(n=4, temperature=1.0, max_new_tokens=30))
 
 
 def check(policy, prompts, drawn, stops, temperature):

@@ -1,4 +1,4 @@
-"""A process whose system calls on the files of a folder are seen, and fail or end it where the supervisor says so.
+"""A process whose system calls on the files of a folder are seen, and fail where the supervisor says so.
 
 Linux hands the calls to the supervisor before it makes them (seccomp's user notifications: Linux 5.5, no privilege), so
 that those of libraries in C++ and Rust are among them, with or without libc between. Not seen is what a mapping of a
@@ -12,7 +12,6 @@ import fcntl
 import os
 import platform
 import select
-import signal
 import socket
 import struct
 import tempfile
@@ -40,27 +39,19 @@ class _Watched(NamedTuple):
     only: tuple[int, int] | None = None
 
 
-_X86_64 = {
-    **dict.fromkeys((1, 18, 20, 77, 285, 295, 328), _Watched("write", _FD)),  # also ftruncate, fallocate
+_X86_64 = {  # the ways in which Python, its libraries and Rust make these calls
+    **dict.fromkeys((1, 18, 20, 77, 285), _Watched("write", _FD)),  # also writev, ftruncate, fallocate
     326: _Watched("write", _FD, 2),  # copy_file_range
     40: _Watched("write", _FD),  # sendfile
-    76: _Watched("write", "path"),  # truncate
-    74: _Watched("fsync", _FD),
-    75: _Watched("fsync", _FD),  # fdatasync
-    82: _Watched("rename", "path", 1),
-    86: _Watched("rename", "path", 1),  # link
-    88: _Watched("rename", "path", 1),  # symlink
-    264: _Watched("rename", _AT, 2),
-    265: _Watched("rename", _AT, 2),  # linkat
+    **dict.fromkeys((74, 75), _Watched("fsync", _FD)),  # also fdatasync
+    **dict.fromkeys((82, 86, 88), _Watched("rename", "path", 1)),  # also link, symlink
+    **dict.fromkeys((264, 265, 316), _Watched("rename", _AT, 2)),  # also linkat
     266: _Watched("rename", _AT, 1),  # symlinkat
-    316: _Watched("rename", _AT, 2),
-    84: _Watched("unlink", "path"),  # rmdir
-    87: _Watched("unlink", "path"),
+    **dict.fromkeys((84, 87), _Watched("unlink", "path")),  # also rmdir
     263: _Watched("unlink", _AT),
     83: _Watched("mkdir", "path"),
     258: _Watched("mkdir", _AT),
     2: _Watched("open", "path", only=(1, _CHANGES)),
-    85: _Watched("open", "path"),  # creat
     257: _Watched("open", _AT, only=(2, _CHANGES)),
     437: _Watched("open", _AT),  # openat2
     72: _Watched("lock", _FD, only=(1, 6)),  # fcntl with F_SETLK (6), F_SETLKW (7) and those of open files (37, 38)
@@ -84,9 +75,8 @@ class Ended(NamedTuple):
     said: str
 
 
-KILL = -1
 Verdict = Callable[[Call], int]
-"""Decides on a call: 0 makes it, an errno fails it, KILL ends the process before it."""
+"""Decides on a call: 0 makes it, an errno fails it."""
 
 
 def unavailable() -> str:
@@ -108,7 +98,7 @@ def supervised(work: Callable[[], object], folder: Path, verdict: Verdict) -> En
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
         for listener in descriptors:
-            _serve(listener, child, f"{folder.resolve()}/", verdict)
+            _serve(listener, f"{folder.resolve()}/", verdict)
             os.close(listener)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         printed.seek(0)
@@ -173,7 +163,7 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
-def _serve(listener: int, child: int, folder: str, verdict: Verdict) -> None:
+def _serve(listener: int, folder: str, verdict: Verdict) -> None:
     """Answer until the last process under the filter has ended."""
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
@@ -197,9 +187,6 @@ def _serve(listener: int, child: int, folder: str, verdict: Verdict) -> None:
         kind = _X86_64[call].kind
         if path.startswith(folder) and not (kind == "mkdir" and os.path.isdir(path)):  # it would change nothing
             answer = verdict(Call(kind, path.removeprefix(folder)))
-        if answer == KILL:
-            os.kill(child, signal.SIGKILL)
-            continue
         with contextlib.suppress(FileNotFoundError):
             fcntl.ioctl(listener, _ANSWER, struct.pack("QqiI", number, 0, -answer, 0 if answer else _GO_ON))
 

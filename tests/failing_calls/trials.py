@@ -3,8 +3,7 @@
 The commands are those a user types, forked by a process that has imported everything. A trial begins where the commands
 before it have left an undisturbed store. What a fault leaves behind is compared, and the same command is called once
 more, without a fault: then the folder must be the undisturbed one, but for times. Faults that leave the same behind
-share that call. A death leaves what was on disk at that moment, so that all deaths are copies of one run's folder; a
-few are real, by SIGKILL.
+share that call. A death leaves what was on disk at that moment, so that all deaths are copies of one run's folder.
 """
 
 import errno
@@ -26,17 +25,11 @@ from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.launch import forkserver
 from tests.failing_calls.state import key_of, lasting_name, read_state
-from tests.failing_calls.supervisor import KILL, Call, Ended, Verdict, supervised
+from tests.failing_calls.supervisor import Call, Ended, Verdict, supervised
+from tests.support.runs import write
 
-_WORDS = [
-    "train.steps=2",
-    "train.prompts_per_step=8",
-    "train.samples_per_prompt=4",
-    "train.mini_batch_prompts=8",
-    "train.max_new_tokens=40",
-    "train.checkpoint_every=1",
-    "data.benchmarks=[add3]",
-]
+_WORDS = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8"]
+_WORDS += ["train.max_new_tokens=40", "train.checkpoint_every=1", "data.benchmarks=[add3]"]
 _STUDY = f"""
 title: mine
 baseline: GSPO
@@ -67,19 +60,18 @@ _WARM = (
     "tepo.studies.record_runs",
     "tepo.training.engine.torch_engine",
 )
-DEATH, KILLED, FULL = "death", "SIGKILL", "ENOSPC from then on"
-_SAMPLED = {  # of each so many calls, evenly spread; ENOSPC and death have every call
-    "write": ("EIO", FULL, KILLED),
+DEATH = "death"
+_SAMPLED = {  # of each a few calls, evenly spread; ENOSPC and death have every call
+    "write": ("EIO",),
     "fsync": ("EIO",),
-    "rename": ("EIO", "EACCES", KILLED),
-    "unlink": ("EIO", "EACCES"),
-    "mkdir": ("EIO", "EACCES"),
-    "open": ("EIO", "EACCES", FULL),
-    "lock": ("ENOSYS", "ENOLCK", "EIO"),
+    "rename": ("EIO", "EACCES"),
+    "unlink": ("EACCES",),
+    "mkdir": ("EACCES",),
+    "open": ("EIO", "EACCES"),
+    "lock": ("ENOSYS", "ENOLCK"),
 }
 _SAMPLE = 3
 _BATCH = 40  # trials between two looks at what they left
-_NEEDS_SPACE = ("write", "fsync", "rename", "unlink", "mkdir", "open")  # some file systems need it to unlink, too
 SAME, MESSAGE = "same bits", "message"
 
 
@@ -138,7 +130,7 @@ def _faults(places: list[Place]) -> Iterator[tuple[Place, str]]:
     by_kind = defaultdict(list)
     for place in places:
         by_kind[place.call.kind].append(place)
-        if place.call.kind in _NEEDS_SPACE:
+        if place.call.kind != "lock":  # some file systems need space to unlink, too
             yield place, "ENOSPC"
     for kind, names in _SAMPLED.items():
         found = by_kind[kind]
@@ -153,11 +145,9 @@ class _Bench:
     def __init__(self, folder: Path):
         self.folder = folder
         home = self._before("train")
-        (home / "evals").mkdir(parents=True)
-        (home / "experiments").mkdir()
         benchmark = (paths.shipped("evals") / "add3.yaml").read_text().partition("hash:")[0]
-        (home / "evals/add3.yaml").write_text(benchmark.replace("count: 200\n", "count: 4\n"))
-        (home / "experiments/mine.yaml").write_text(_STUDY)
+        write(home / "evals/add3.yaml", benchmark.replace("count: 200\n", "count: 4\n"))
+        write(home / "experiments/mine.yaml", _STUDY)
 
     def record(self, command: str) -> dict[Place, str]:
         """Run a command undisturbed. Returns its calls, each with the key of the folder as it was before the call."""
@@ -183,16 +173,13 @@ class _Bench:
 
         def fail(call: Call) -> int:
             nonlocal met
-            if met == place.nth:
-                return errno.ENOSPC if fault == FULL and call.kind in ("write", "mkdir", "open") else 0
-            met += call._replace(path=lasting_name(call.path)) == place.call
-            if met < place.nth:
-                return 0
-            return KILL if fault == KILLED else errno.ENOSPC if fault == FULL else getattr(errno, fault)
+            same = met < place.nth and call._replace(path=lasting_name(call.path)) == place.call
+            met += same
+            return getattr(errno, fault) if same and met == place.nth else 0
 
         ended = _call(place.command, home, fail)
         key = self._keep(place.command, home)
-        how = _judged(ended, fault)
+        how = _judged(ended)
         if met < place.nth:
             how = "the call was not made"
         if how == SAME:
@@ -267,12 +254,8 @@ def _call(command: str, home: Path, verdict: Verdict) -> Ended:
     return supervised(work, home, verdict)
 
 
-def _judged(ended: Ended, fault: str) -> str:
+def _judged(ended: Ended) -> str:
     """How a command with a fault ended: SAME where it says that all went well."""
-    if fault == KILLED:
-        return MESSAGE if ended.code == -9 else f"exit code {ended.code} after SIGKILL"
-    if "Traceback" in ended.said or ended.code < 0:
+    if "Traceback" in ended.said or ended.code < 0 or (ended.code and ended.said.count("error: ") != 1):
         return f"exit code {ended.code}: {ended.said.strip()[-600:]}"
-    if ended.code and ended.said.count("error: ") != 1:
-        return f"exit code {ended.code} without one message: {ended.said.strip()[-600:]}"
     return MESSAGE if ended.code else SAME

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tepo.problems.prompt_format import render_prompt
 from tests.support.models import tiny_model
-from tests.support.runs import write
 
 TURN = ("<|im_start|>", "<|im_end|>")
 CHAT = (
@@ -70,16 +69,6 @@ def word_problems(count: int, seed: int = 0) -> list[dict[str, str]]:
         statement = f"{who} has {bags} bags of {each} {what} and {change}. How many {what} has {who} now?"
         rows.append({"id": f"word-{number}", "problem": statement, "answer": str(answer)})
     return rows
-
-
-def save_words(folder: Path) -> None:
-    """The benchmark `words` in a user's folder: 40 word problems."""
-    write(
-        folder / "evals/words.yaml",
-        "title: Words\ndataset: {path: words.jsonl}\ncount: 40\nprompt: boxed\n"
-        "samples: 2\ntemperature: 1.0\nmax_new_tokens: 8192\n",
-    )
-    write_words(folder / "evals/words.jsonl", seed=1)
 
 
 def write_words(path: Path, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Beside these: jobs of Slurm in test_slurm.py, servers in test_eval_vllm.py."""
+"""Beside these: servers in test_eval_vllm.py."""
 
 import json
 import os
@@ -21,7 +21,6 @@ ROWS = r"[{label: 'A $\frac{$', objective: grpo_dapo}, {label: B, objective: gsp
 STUDY = (
     f"title: decoyed\nrows: {ROWS}\nscales: {{laptop: {{models: [laptop], seeds: [0], overrides: {json.dumps(FEW)}}}}}"
 )
-TUNED = STUDY + "\ntune: {draws: 2, seeds: [50], space: {train.learning_rate: {log: [1e-5, 1e-3]}}}\n"
 REWARD = "import html, random\ndef reward(problem, response):\n    return 1 - len(response) / 100\n"
 PROBLEMS = "".join(json.dumps({"id": n, "problem": f"{n}+{n}=", "answer": str(2 * n)}) + "\n" for n in range(99))
 RANKS = [*FEW, "engine=deepspeed", "train.steps=2", "train.max_rounds=4"]
@@ -31,22 +30,19 @@ train data=study/problems.jsonl data.reward=study/reward.py FEW
 eval add3 --model package:laptop --limit 2
 data grade study/answers.jsonl
 ablate decoyed --jobs 2
-plan tuned
+plan decoyed
 report decoyed
 records write decoyed --out written
 table decoyed
 figure decoyed --out figures
 list
-list --watch
 explain tepo --check
 data verify study/problems.jsonl
 model warmstart --steps 2 --out base
-doctor --store runs --no-selftest
 records check decoyed --records written
-plan decoyed --difference 2
 responses add3
 """
-ANY_CODE = ("records check", "plan decoyed --difference", "responses")
+ANY_CODE = ("records check", "responses")
 # A script that lies elsewhere, as `pip` makes it; commands in turn, of which only the first finds nothing imported.
 SCRIPT = """
 import sys
@@ -72,13 +68,11 @@ class User:
         self.mark, self.work, self.script = folder / "mark", folder / "work", folder / "bin" / "tepo"
         write(self.script, SCRIPT)
         mine = few_problems(self.work / "mine")
-        for name, text in (("decoyed", STUDY), ("tuned", TUNED)):
-            write(self.work / f"mine/experiments/{name}.yaml", text)
+        write(self.work / "mine/experiments/decoyed.yaml", STUDY)
         write(self.work / "study/problems.jsonl", PROBLEMS)
         write(self.work / "study/reward.py", REWARD)
-        write(
-            self.work / "study/answers.jsonl", '{"gold": "\\\\sqrt{2}/2", "prediction": "\\\\boxed{1/\\\\sqrt{2}}"}\n'
-        )
+        answer = {"gold": "\\sqrt{2}/2", "prediction": "\\boxed{1/\\sqrt{2}}"}
+        write(self.work / "study/answers.jsonl", json.dumps(answer) + "\n")
         for place in ("", "study", "mine", "mine/experiments"):
             lay(self.work / place, self.mark)
         ours = ("PYTHONSAFEPATH", "PYTHONPATH", "TEPO_PATH")
@@ -111,29 +105,6 @@ def test_no_command_executes_a_decoy(user: User) -> None:
     assert [one for one in ended if one[0] not in ("0", "None") and not one[1].startswith(ANY_CODE)] == []
 
 
-NOTEBOOK = """
-import os, sys
-import tepo.api, tepo.jobs.job, tepo.training.setup, tepo.launch.forkserver  # what a cell has imported, it has
-before = list(sys.path)
-assert sys.path[0] == ""
-os.chdir(sys.argv[1])
-result = tepo.api.train([*sys.argv[2:], "data.reward=study/reward.py"], store="runs", progress=False)
-assert len(result.metrics()) == 1
-shown = tepo.api.run("decoyed", store="runs", jobs=2, progress=False)
-assert tepo.api.grade([{"gold": "sqrt(2)/2", "prediction": "\\\\boxed{1/sqrt(2)}"}])
-assert before == sys.path and "PYTHONSAFEPATH" not in os.environ
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.disaster
-def test_neither_do_calls_from_a_notebook_which_gets_its_path_and_variables_back(user: User, tmp_path: Path) -> None:
-    """Its own process has the current folder first, so the decoys come when it has begun."""
-    folder = user.work
-    user.work = tmp_path
-    user.runs("-c", NOTEBOOK, str(folder), *FEW)
-
-
 @pytest.mark.disaster
 @pytest.mark.deepspeed
 def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
@@ -147,16 +118,13 @@ def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
 @pytest.mark.vllm
 @pytest.mark.deepspeed
 def test_neither_do_the_engines_of_doctor(user: User) -> None:
-    """And all of them work."""
+    """And all of them work; on a GPU its kernels, too."""
     lines = user.types("doctor").splitlines()
     outcomes = [line for line in lines if line.startswith("sampler=")]
     assert len(outcomes) == 3
     assert all("works: sampled, updated, synced, saved and resumed" in line for line in outcomes), outcomes
     (own,) = (line for line in outcomes if line.startswith("sampler=vllm "))
     assert "and measured, in bfloat16, in" in own
+    assert ("it never slept, which takes a GPU" in own) != torch.cuda.is_available()
     kernels = [line for line in lines if line.startswith("GPU, ")]
-    if torch.cuda.is_available():
-        assert [line.endswith(": works") for line in kernels] == [True] * len(CHECKS), kernels
-    else:
-        assert "it never slept, which takes a GPU" in own
-        assert any("GPU part: not run, there is no GPU here" in line for line in lines)
+    assert [line.endswith(": works") for line in kernels] == [True] * len(CHECKS) * torch.cuda.is_available(), kernels

@@ -1,13 +1,110 @@
+"""A few updates of a tiny model on fixed packed responses, by each stage of DeepSpeed and by the embedded engine.
+
+    python -m tests.integration.test_deepspeed_engine OUT '{"name": {"kind": "deepspeed", "zero_stage": 2, …}, …}'
+
+runs the jobs one after the other (starting a process costs more than they do), alone or as a rank. Each writes
+OUT/name/result.json (rank 0): losses, norms, bytes sent; and its checkpoint in OUT/name/checkpoint.
+"""
+
 import json
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 
+from tepo.config.compose import compose
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.packed_attention import prepare
+from tepo.policy.packing.packing import pack
 from tepo.training.engine import optimizer_state
+from tepo.training.engine.torch_engine import TorchEngine
 from tests.support.commands import Started, program, ranks
-from tests.support.models import engine_model
+from tests.support.models import engine_model, prompts
+from tests.support.runs import write_files
+
+GROUPS = 4  # of two responses each, given to the ranks in turn
+
+sent: Counter[str] = Counter()  # bytes of the full tensors that went into or came out of each kind of collective
+
+
+def count_bytes(name: str) -> None:
+    """Count what a collective is given from now on; DeepSpeed looks it up in torch.distributed."""
+    collective = getattr(dist, name)
+
+    def counted(*arguments, **options):
+        given = (*arguments, *options.values())
+        sent[name] += max(tensor.nbytes for tensor in given if isinstance(tensor, torch.Tensor))
+        return collective(*arguments, **options)
+
+    setattr(dist, name, counted)
+
+
+def batch(update: int, group: int):
+    prompt, *responses = prompts(3, 12, seed=100 * update + group)
+    packed = pack([(prompt, [responses[0], responses[1][:7]])])
+    return packed, torch.tensor([1.0] * 12 + [-0.7] * 7)
+
+
+def train(options: dict, out: Path) -> None:
+    torch.set_num_threads(1)
+    config = compose(
+        [f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"]
+    )
+    config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
+    model = engine_model(0, tied=True).to(getattr(torch, config.model.dtype))
+    size = sum(value.numel() for value in model.parameters())
+    if options.get("checkpointing"):
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    prepare(model)
+    source = options.get("resume")
+    if source:
+        source = Path(sys.argv[1]) / source / "checkpoint"
+        model.load_state_dict(load_file(source / "model.safetensors"))
+    if options["kind"] == "deepspeed":
+        from tepo.training.engine.deepspeed_engine import DeepSpeedEngine
+
+        engine = DeepSpeedEngine(model, config)
+        rank, ranks = engine.comm.rank, engine.comm.world_size
+    else:
+        engine, rank, ranks = TorchEngine(model, config.train), 0, 1
+    if source:
+        engine.load(source)
+    lists = ("losses", "norms", "moved", "clipped", "skipped", "sent")
+    result: dict = {"size": size} | {name: [] for name in lists}
+    pieces = options.get("pieces", 1)
+    first, last = options.get("updates", [0, 3])
+    for update in range(first, last):
+        total = torch.zeros(1)
+        sent.clear()
+        for group in [*range(rank, GROUPS, ranks)] * pieces:
+            packed, advantages = batch(update, group)
+            statistics = token_statistics(engine.model, packed)
+            loss = -(statistics.logprobs * advantages).sum() / (GROUPS * 19 * pieces)
+            if options.get("poison") == update and rank == 0:
+                loss = loss * float("inf")
+            engine.backward(loss)
+            total += loss.detach()
+        metrics = engine.step(1e-3)
+        result["sent"].append(dict(sent))
+        engine.weights()  # as after each rollout
+        result["losses"].append(float(total if engine.comm is None else engine.comm.all_sum(total)))
+        result["norms"].append(metrics["actor/grad_norm"])
+        result["moved"].append(float(metrics["actor/update_rms"]))
+        result["clipped"].append(metrics["actor/grad_clipped"])
+        result["skipped"].append(metrics["actor/skipped"])
+    weights = {name: value.clone().contiguous() for name, value in engine.weights().items()}  # every rank reads
+    folder = out / "checkpoint"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(folder, optimizer_state.files(engine.state(), rank))
+    if rank == 0:
+        save_file(weights, folder / "model.safetensors")
+        (out / "result.json").write_text(json.dumps(result))
+
 
 pytestmark = [pytest.mark.deepspeed, pytest.mark.slow, pytest.mark.disaster]
 
@@ -23,40 +120,25 @@ ONE = {  # on one rank
     "embedded": {"kind": "torch"},
     "embedded poisoned": {"kind": "torch", "poison": 1},
     "embedded bf16": {"kind": "torch", **BFLOAT16},
-    "embedded bf16 poisoned": {"kind": "torch", "poison": 1, **BFLOAT16},
-    "untied": {"kind": "torch", "tied": False},
-    "zero 1": zero(1),
     "zero 3 offloaded": zero(3, offload=True, checkpointing=True),
-    "zero 2 poisoned": zero(2, poison=1),
-    "zero 1 bf16": zero(1, **BFLOAT16),
-    "zero 1 bf16 offloaded": zero(1, offload=True, **BFLOAT16),
-    "zero 1 bf16 checkpointing": zero(1, checkpointing=True, **BFLOAT16),
-    "first 1": zero(1, **FIRST),
+    "zero 1 bf16 offloaded": zero(1, offload=True, checkpointing=True, **BFLOAT16),
     "first 1 bf16": zero(1, **BFLOAT16, **FIRST),
 }
 TWO = {  # on two
     "2 x zero 1": zero(1),
     "2 x zero 2": zero(2),
     "2 x zero 3": zero(3),
-    "2 x zero 3 untied": zero(3, tied=False),
     **{f"2 x zero {stage} bf16": zero(stage, **BFLOAT16) for stage in (1, 2, 3)},
     **{f"2 x zero {stage} in 4": zero(stage, pieces=2) for stage in (1, 2, 3)},
-    "2 x zero 1 bf16 poisoned": zero(1, poison=1, **BFLOAT16),
     "2 x zero 3 poisoned": zero(3, poison=1),
     "first 2": zero(2, **FIRST),
-    "first 2 bf16": zero(2, **BFLOAT16, **FIRST),
     "first 3": zero(3, **FIRST),
-    "first 3 bf16 offloaded": zero(3, offload=True, **BFLOAT16, **FIRST),
-    "first 3 bf16 offloaded, then 2 x zero 2": zero(2, resume="first 3 bf16 offloaded", **BFLOAT16, **REST),
-    "first 1, then 2 x zero 3": zero(3, resume="first 1", **REST),
     "first 1 bf16, then 2 x zero 2": zero(2, resume="first 1 bf16", **BFLOAT16, **REST),
-    "first 2 bf16, then 2 x zero 1": zero(1, resume="first 2 bf16", **BFLOAT16, **REST),
     "first 2, then 2 x zero 2": zero(2, resume="first 2", **REST),
     "first 3, then 2 x zero 3": zero(3, resume="first 3", **REST),
 }
 LAST = {  # on one again
     "first 2, then zero 3": zero(3, resume="first 2", **REST),
-    "first 3, then zero 2": zero(2, resume="first 3", **REST),
     "first 3, then embedded": {"kind": "torch", "resume": "first 3", **REST},
 }
 
@@ -64,11 +146,11 @@ LAST = {  # on one again
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("engines")
-    said = program("tests.integration.engine_run", out, json.dumps(ONE)).end().stdout
+    said = program("tests.integration.test_deepspeed_engine", out, json.dumps(ONE)).end().stdout
     assert "Max_MA" not in said, said  # of DeepSpeed's talk of memory
-    for rank in ranks("tests.integration.engine_run", out, json.dumps(TWO)):
+    for rank in ranks("tests.integration.test_deepspeed_engine", out, json.dumps(TWO)):
         rank.end()
-    program("tests.integration.engine_run", out, json.dumps(LAST)).end()
+    program("tests.integration.test_deepspeed_engine", out, json.dumps(LAST)).end()
     return out
 
 
@@ -92,23 +174,20 @@ def saved_state(folder: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-@pytest.mark.parametrize("name", ["2 x zero 1", "2 x zero 2", "2 x zero 3", "2 x zero 3 untied"])
+@pytest.mark.parametrize("name", ["2 x zero 1", "2 x zero 3"])
 def test_every_rank_writes_its_own_part(results, name):
     folder = results / name / "checkpoint"
     files = sorted((folder / "optimizer").iterdir())
     assert [file.name[:5] for file in files] == ["00000", "00001"]
     sizes = [file.stat().st_size for file in files]
     assert max(sizes) < 1.3 * min(sizes)
-    one, other = (
-        saved_state(folder),
-        saved_state(results / ("untied" if "untied" in name else "embedded") / "checkpoint"),
-    )
+    one, other = saved_state(folder), saved_state(results / "embedded" / "checkpoint")
     assert {key: value.numel() for key, value in one.items()} == {key: value.numel() for key, value in other.items()}
     for key, value in other.items():
         torch.testing.assert_close(one[key], value, rtol=1e-3, atol=1e-6)
 
 
-def agree(one, other, tied=True, tolerance=1e-4, moved_tolerance=1e-4):
+def agree(one, other, tolerance=1e-4, moved_tolerance=1e-4):
     assert one[0]["clipped"] == other[0]["clipped"]
     assert one[0]["moved"] == pytest.approx(other[0]["moved"], rel=moved_tolerance)
     for key in ("losses", "norms"):
@@ -116,22 +195,19 @@ def agree(one, other, tied=True, tolerance=1e-4, moved_tolerance=1e-4):
     assert one[1].keys() == other[1].keys()
     apart = torch.cat([(one[1][name] - other[1][name]).flatten() for name in one[1]])
     assert apart.norm() < tolerance * torch.cat([value.flatten() for value in other[1].values()]).norm()
-    start = engine_model(0, tied=tied).state_dict()
+    start = engine_model(0, tied=True).state_dict()
     moved = torch.cat([(other[1][name] - start[name]).flatten() for name in other[1]])
-    assert (
-        apart.norm() < 10 * tolerance * moved.norm()
-    )  # the updates themselves, not only the weights they hardly change
+    assert apart.norm() < 10 * tolerance * moved.norm()  # the updates themselves
 
 
-@pytest.mark.parametrize("name", ["zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
+@pytest.mark.parametrize("name", ["zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
 def test_every_stage_updates_alike(results, name):
     sampled = "offloaded" in name  # what moved in main memory is estimated from a part of the numbers
     agree(outcome(results, name), outcome(results, "embedded"), moved_tolerance=1e-2 if sampled else 1e-4)
 
 
-@pytest.mark.parametrize("name", ["zero 1", "2 x zero 2"])
-def test_gradients_summed_once_an_update_are_those_summed_after_every_micro_batch(results, name):
-    agree(outcome(results, "2 x zero 1"), outcome(results, name), tolerance=1e-6)
+def test_gradients_summed_once_an_update_are_those_summed_after_every_micro_batch(results):
+    agree(outcome(results, "2 x zero 1"), outcome(results, "2 x zero 2"), tolerance=1e-6)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
@@ -148,13 +224,7 @@ def test_what_ranks_send_is_what_a_plan_charges(results, stage):
             assert sent["all_gather_into_tensor"] == pytest.approx(size * times, rel=0.1 if stage == 3 else 1e-3)
 
 
-def test_an_output_matrix_of_its_own(results):
-    agree(outcome(results, "2 x zero 3 untied"), outcome(results, "untied"), tied=False)
-
-
-@pytest.mark.parametrize(
-    "name", ["first 1, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"]
-)
+@pytest.mark.parametrize("name", ["first 2, then zero 3", "first 3, then embedded"])
 def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name):
     first, (second, weights) = outcome(results, name.partition(",")[0])[0], outcome(results, name)
     agree(
@@ -172,12 +242,8 @@ def test_on_as_many_ranks_it_goes_on_bit_for_bit(results, stage):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("zero 1 bf16", "zero 1 bf16 offloaded", "zero 1 bf16 checkpointing"),
-        *(f"2 x zero {stage} bf16" for stage in (1, 2, 3)),
-        *("first 1 bf16, then 2 x zero 2", "first 2 bf16, then 2 x zero 1"),
-        "first 3 bf16 offloaded, then 2 x zero 2",  # where the optimiser lies is no part of a run's id
-    ],
+    # where the optimiser lies is no part of a run's id
+    ["zero 1 bf16 offloaded", *(f"2 x zero {stage} bf16" for stage in (1, 3)), "first 1 bf16, then 2 x zero 2"],
 )
 def test_bfloat16_trains_on_float32_masters(results, name):
     """Updates below bf16's resolution add up in the masters;
@@ -190,10 +256,8 @@ def test_bfloat16_trains_on_float32_masters(results, name):
     assert apart.median() < 3e-4  # a tenth of what three updates at 1e-3 move
 
 
-@pytest.mark.parametrize("name", ["zero 2 poisoned", "2 x zero 3 poisoned", "2 x zero 1 bf16 poisoned"])
-def test_a_gradient_that_is_not_finite_is_left_out(results, name):
-    alone = "embedded bf16 poisoned" if "bf16" in name else "embedded poisoned"
-    (one, weights), (other, expected) = outcome(results, name), outcome(results, alone)
+def test_a_gradient_that_is_not_finite_is_left_out(results):
+    (one, weights), (other, expected) = (outcome(results, f"{name} poisoned") for name in ("2 x zero 3", "embedded"))
     assert one["skipped"] == other["skipped"] == [0.0, 1.0, 0.0]
     assert [moved > 0 for moved in one["moved"]] == [True, False, True]
     for key, value in expected.items():
@@ -214,3 +278,10 @@ def import_for_a_gpu() -> None:
 def test_on_a_gpu_the_import_tries_no_compiler() -> None:
     """DeepSpeed's list of ops asks nvcc and the linker about every CUDA op, when it is first read."""
     Started(import_for_a_gpu, DS_ACCELERATOR="cuda").end()
+
+
+if __name__ == "__main__":
+    for collective in ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"):
+        count_bytes(collective)
+    for name, job in json.loads(sys.argv[2]).items():
+        train(job, Path(sys.argv[1]) / name)

@@ -1,43 +1,63 @@
-import importlib
 import json
-import os
-import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import yaml
 
 from tepo.policy.model.model_location import resolve
-from tests.integration.published import NAMES, make_sets
-from tests.support.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
-from tests.unit.problems.chats import FAMILIES, byte_tokenizer, save_without_weights
+from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
+from tepo.problems.procedural.generator import generate
+from tests.support.commands import OwnSignal, started, tepo
+from tests.support.runs import write
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
+NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # the papers'
+LONG = (
+    "Find the number of ordered pairs of positive integers whose product "
+    "divides the sum of the first {} squares exactly."
+)
+
+
+def make_sets(folder: Path, *, long: bool = False, **more: object) -> dict[str, str]:
+    """Stand-ins for the published benchmarks, of three generated problems each: declared in a user's folder in front of
+    tepo's own, rows in a folder for TEPO_DATA. Returns the environment. long: math500 is in words."""
+    for number, name in enumerate((*NAMES, "gsm8k")):
+        problems = [
+            Problem(
+                f"{name}-{index}", LONG.format(100 + index) if long and name == "math500" else one.prompt, one.answer
+            )
+            for index, one in enumerate(generate({"add3": 1.0, "gcd": 1.0}, 3, number, "test"))
+        ]
+        write_rows(folder / "data" / f"{name}.jsonl", problems)
+        drawn = {"samples": 2, "temperature": 0.6} if name in NAMES[:3] else {"samples": 1, "temperature": 0.0}
+        source = {"path": "json", "data_files": ["nowhere.jsonl"]}
+        declared = {"title": name, "dataset": source, "count": 3, "hash": set_hash(problems), "max_new_tokens": 72}
+        write(folder / "evals" / f"{name}.yaml", yaml.safe_dump(declared | drawn | more))
+    return {"TEPO_PATH": str(folder), "TEPO_DATA": str(folder / "data")}
+
+
+def write_rows(path: Path, problems: list[Problem]) -> None:
+    rows = [json.dumps({"id": one.id, "problem": one.prompt, "answer": one.answer}) for one in problems]
+    write(path, "\n".join(rows) + "\n")
 
 
 def rows_of(folder: Path) -> list[dict]:
     return pq.read_table(folder / "samples.parquet").to_pylist()
 
 
-def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
-    sets = make_sets(tmp_path / "sets", prompt="boxed")
-    words = ("eval", "gcd", "amc", "--dry-run", "--limit", "2", "--store", tmp_path / "runs", "--model")
-    plain = save_without_weights(byte_tokenizer(eos_token="</s>"), tmp_path / "plain")
-    done = tepo(*words, plain, **sets)
-    assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
-    assert "\n--- first prompt (gcd-" in done.stdout
-    (first, *others) = words
-    r1 = tepo(first, "gcd:deepseek_r1:samples2", *others[2:], plain, **sets).stdout
-    assert "gcd:deepseek_r1:samples2: 2 problems x 2 samples at temperature 0.6, top_p 0.95, at most 32,768" in r1
-    asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
-    instruction = "Please reason step by step, and put your final answer within \\boxed{}."
-    assert f"--- first prompt (amc-0)\nQuestion:\n{asked}\n\n{instruction}\n\nAnswer:\n\n---" in done.stdout
-    chat = save_without_weights(FAMILIES["content in parts"]()[0], tmp_path / "chat")
-    shown = f"«<|im_start|>»user\n{asked}\n\n{instruction}«<|im_end|>»\n«<|im_start|>»assistant\n\n---"
-    assert f"--- first prompt (amc-0)\n{shown}" in tepo(*words, chat, **sets).stdout
-    assert not (tmp_path / "runs").exists()
+def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
+    sets, own = make_sets(tmp_path, long=True), tmp_path / "own.jsonl"
+    copy = Problem("copy", LONG.format("\\textbf{101}").replace("number", "NUMBER,"), "1")
+    write_rows(own, [copy, Problem("other", "How many primes lie between ten and twenty, both included?", "4")])
+    done = tepo("data", "contamination", own, "--rows", **sets)
+    counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
+    assert len(counts) == 8
+    assert counts["aime24"] == ["3", "0", "0"]
+    assert "math500-1 copy 1.000" in done.stdout
+    assert f"1 of 2 problems of {own} are left out" in done.stdout
 
 
 def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -> None:
@@ -60,19 +80,6 @@ def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -
     assert shown.stdout.count("; done; ") == 7
 
 
-def test_a_hub_id_without_an_owner_is_a_model(tmp_path: Path) -> None:
-    """Old ids such as gpt2. The model lies in the hub's cache, as a download leaves it there."""
-    snapshot = tmp_path / "hub/hub/models--gpt2/snapshots" / ("0" * 40)
-    shutil.copytree(resolve("package:laptop"), snapshot)
-    (snapshot.parents[1] / "refs").mkdir()
-    (snapshot.parents[1] / "refs/main").write_text("0" * 40)
-    offline = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    words = ("eval", "add3", "--limit", "2", "--quiet", "--store", tmp_path / "runs", "--model")
-    alone(*words, "gpt2", **offline)
-    (result,) = (tmp_path / "runs").glob("base-*/eval/add3@first2/result.json")
-    assert json.loads(result.read_text())["task"]["policy"] == {"weights": f"gpt2@{'0' * 40}"}
-
-
 def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> None:
     words = ("eval", "max4", *LAPTOP, "--limit", "128", "--store")
     after_a_part = OwnSignal(signal.SIGKILL, tmp_path, "os.rename */parts/*.parquet", 2)
@@ -86,36 +93,3 @@ def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> 
     assert rows_of(cut) == rows_of(whole)
     assert rows_of(cut)[: len(kept)] == kept
     assert (cut / "result.json").read_text() == (whole / "result.json").read_text()
-
-
-def stopped_in(place: str, *words: str) -> None:
-    """The command, which stops itself (SIGSTOP) when it first comes to a function."""
-    module, _, name = place.rpartition(".")
-    holder = importlib.import_module(module)
-    real = getattr(holder, name)
-
-    def stop(*arguments: Any) -> Any:
-        setattr(holder, name, real)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return real(*arguments)
-
-    setattr(holder, name, stop)
-    _run_module("tepo_cli", *words)
-
-
-def test_a_second_evaluation_or_regrading_of_a_run_leaves_the_first_alone(tmp_path: Path) -> None:
-    measured = ("eval", "add3", *LAPTOP, "--limit", "5", "--store", str(tmp_path))
-    graded = ("data", "regrade", str(tmp_path))
-    first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.grade_again", graded))
-    for (place, words), seconds in zip(first_of, ([measured], [graded, (*measured, "--seed", "1")]), strict=True):
-        first = Started(stopped_in, place, *words)
-        until(lambda first=first: " T " in Path(f"/proc/{first.pid}/stat").read_text(), first)
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
-        for second in seconds:
-            done = tepo(*second, code=3)
-            assert "error: another process has this run (measure)" in done.stderr
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
-        os.kill(first.pid, signal.SIGCONT)
-        done = first.end()
-    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
-    assert len(rows_of(folder)) == 20

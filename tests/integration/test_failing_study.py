@@ -1,13 +1,11 @@
 import contextlib
-import http.server
 import itertools
 import json
-import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import alone, started, tepo, until
+from tests.support.commands import started, tepo, until
 from tests.support.runs import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
@@ -59,23 +57,3 @@ def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
     assert "2 of the runs failed" in done.stderr
     assert "was the store deleted or moved under it?" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.disaster
-def test_a_hub_that_does_not_answer_is_asked_once_and_leaves_no_folder(tmp_path: Path) -> None:
-    asked = []
-
-    class Silent(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            asked.append(self.path)
-            self.connection.close()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "hf")}
-        words = ("eval", "add3", "--model", "nobody/nothing", "--store", tmp_path / "runs")
-        done = alone(*words, **places, HF_HUB_OFFLINE="0", code=2)  # read when the library is imported
-        server.shutdown()
-    assert asked == ["/"]
-    assert "does not answer" in done.stderr
-    assert not (tmp_path / "runs").exists()

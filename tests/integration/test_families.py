@@ -9,36 +9,26 @@ from transformers import AutoModelForCausalLM
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
-from tepo.jobs.measure import Request, measure
 from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
+from tests.integration.own_model import save_family, write_words
 
 pytestmark = pytest.mark.disaster
 
 SHORT = ("objective=grpo", "train.steps=2", "train.prompts_per_step=4", "train.mini_batch_prompts=2")
 SHORT += ("train.samples_per_prompt=8", "train.max_new_tokens=12", "train.max_rounds=4")
 GAPS = {"float32": 1e-5, "bfloat16": 0.02}  # a hundredth and a fifth of the bounds that stop a run
-CASES = [
-    *((family, dtype, True) for family in FAMILIES for dtype in GAPS),
-    *((family, "float32", False) for family in FAMILIES),
-]
+CASES = [("qwen2", "float32", False), ("qwen3", "float32", True), ("llama", "bfloat16", True)]  # whether tied
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("families")
     write_words(folder / "words.jsonl")
-    save_words(folder)
-    for family in FAMILIES:
-        for tied in (True, False):
-            save_family(folder / name(family, tied), family, tied=tied)
+    for family, _, tied in CASES:
+        save_family(folder / family, family, tied=tied)
     return folder
-
-
-def name(family: str, tied: bool) -> str:
-    return f"{family}-{'tied' if tied else 'untied'}"
 
 
 def config(folder: Path, model: Path, *overrides: str) -> RunConfig:
@@ -64,7 +54,7 @@ def check_tie(checkpoint: Path, tied: bool) -> None:
 @pytest.mark.parametrize(("family", "dtype", "tied"), CASES)
 def test_a_family_trains(folder: Path, family: str, dtype: str, tied: bool) -> None:
     """Two steps: the second samples with weights that the first has changed."""
-    base = folder / name(family, tied)
+    base = folder / family
     rows, checkpoint = trained(folder, base, f"model.dtype={dtype}")
     assert len(rows) == 2
     for row in rows:
@@ -77,29 +67,12 @@ def test_a_family_trains(folder: Path, family: str, dtype: str, tied: bool) -> N
     moved = {key for key in before if not torch.equal(before[key].to(after[key].dtype), after[key])}
     assert "model.embed_tokens.weight" in moved
     if dtype == "float32":  # in bfloat16 such a step is lost in the rounding of a checkpoint
-        parts = {"qwen2": "q_proj.bias", "qwen3": "k_norm.weight", "llama": "q_proj.weight"}
+        parts = {"qwen2": "q_proj.bias", "qwen3": "k_norm.weight"}
         assert any(parts[family] in key for key in moved)
 
 
-@pytest.mark.slow
-@pytest.mark.vllm
-def test_vllm_takes_a_checkpoint_of_a_tied_model_and_its_updates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first step's gap says that vLLM read the checkpoint as transformers does, the second's that the update
-    reached its output matrix. Sampled as scale=single_gpu does, and measured with longer responses than trained."""
-    _, checkpoint = trained(folder, folder / "qwen3-tied", "model.dtype=float32", "seed=1")
-    words = ("scale=single_gpu", "sampler.memory_fraction=0.06", "train.max_prompt_tokens=128")
-    words += ("train.learning_rate=1e-3", "train.checkpoint_every=1")
-    rows, last = trained(folder, checkpoint, *words)
-    assert [row["training/rollout_logprobs_diff_mean"] < 1e-4 for row in rows] == [True, True]
-    check_tie(last, tied=True)
-    monkeypatch.setenv("TEPO_PATH", str(folder))
-    (result,) = measure(Request.of(Run(config(folder, checkpoint, *words)), trained=True), ["words:tokens120"])
-    assert result.scores["avg@2"] > 0
-
-
 def test_prompts_and_responses_beyond_the_models_positions_are_an_error_before_the_first_step(folder: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"the longest prompt has \d+ tokens, a response up to 250, .* 256 positions"
-    ) as error:
-        trained(folder, folder / "qwen2-tied", "train.max_new_tokens=250")
+    said = r"the longest prompt has \d+ tokens, a response up to 250, .* 256 positions"
+    with pytest.raises(UserError, match=said) as error:
+        trained(folder, folder / "qwen2", "train.max_new_tokens=250")
     assert "train.max_new_tokens=" in error.value.fix

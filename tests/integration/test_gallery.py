@@ -18,14 +18,10 @@ def drawn(svg: str) -> str:
     return re.findall(r"<!-- chart (\w+) -->", svg)[0]
 
 
-def test_each_picture_has_its_command_and_is_small() -> None:
-    assert len(SHOWN) == PAGE.count("![") >= 5
-    assert all((DOCS / picture).stat().st_size < 100_000 for _, picture in SHOWN)
-
-
 @pytest.mark.disaster
 @pytest.mark.parametrize(("command", "picture"), SHOWN)
 def test_the_command_draws_the_picture(command: str, picture: str, tmp_path: Path) -> None:
+    assert len(SHOWN) == PAGE.count("![") >= 5
     printed = tepo(*shlex.split(command), cwd=tmp_path).stdout
     made = [path.read_text() for path in tmp_path.rglob("*.svg")] or [printed]
     assert drawn((DOCS / picture).read_text()) in [drawn(svg) for svg in made]

@@ -1,21 +1,17 @@
-import getpass
 import json
 import os
 import re
-import socket
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 
-from perf.gpu.__main__ import NEVER, PARTS, RESULTS, USUAL, stored, table
+from perf.gpu.__main__ import NEVER, PARTS, stored, table
 from tests.support.commands import program, python
 
 ROOT = Path(__file__).parents[2]
-ENGINES = {"vllm", "vllm_head"}
-SCRIPTS = [
-    name for name in PARTS if name not in {*ENGINES, "attention", "resume", "flash4", "two_gpus", "update"}
-]  # these run below, but for update, whose small form is a part of one_gpu's
+# Of the others: attention and resume run below; deepspeed's and vllm_head's engines are tested by themselves, update is
+# a part of one_gpu, and flash4 and two_gpus need what no CPU has. By hand: `python -m perf.gpu deepspeed --small`.
+SCRIPTS = ("fused", "layers", "small_lm", "one_gpu", "sampler")
 
 
 def without(folder: Path, *packages: str) -> str:
@@ -41,8 +37,6 @@ def small(folder: Path, *parts: str) -> dict[str, dict]:
 
 
 @pytest.mark.disaster
-@pytest.mark.deepspeed
-@pytest.mark.bitsandbytes
 def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
     found = small(tmp_path, *SCRIPTS)
     (tmp_path / "gpu_cpu.json").write_text(json.dumps({"parts": found}))
@@ -51,15 +45,11 @@ def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
 
 @pytest.mark.disaster
 @pytest.mark.vllm
-def test_the_parts_with_vllm_watch_the_memory_and_take_both_gaps(tmp_path: Path) -> None:
-    found = small(tmp_path, *sorted(ENGINES))
-    figures = {figure["name"]: figure for figure in found["vllm"]["figures"]}
-    assert figures["taken in training, at most"]["ours"] > 0
-    assert figures["steps"]["ours"] == 2
-    assert figures["benchmarks measured"]["ours"] == 1
-    assert figures["taken in the measurer, at most"]["ours"] >= figures["taken when measuring begins"]["ours"] > 0
-    heads = {figure["name"]: figure["ours"] for figure in found["vllm_head"]["figures"]}
-    assert 0 < heads["gap with the output matrix in float32"] < heads["gap with the output matrix in bfloat16"]
+def test_the_part_with_vllm_watches_the_memory(tmp_path: Path) -> None:
+    figures = {figure["name"]: figure["ours"] for figure in small(tmp_path, "vllm")["vllm"]["figures"]}
+    assert figures["taken in training, at most"] > 0
+    assert (figures["steps"], figures["benchmarks measured"]) == (2, 1)
+    assert figures["taken in the measurer, at most"] >= figures["taken when measuring begins"] > 0
 
 
 @pytest.mark.disaster
@@ -75,52 +65,3 @@ def test_missing_packages_fail_where_they_are_needed(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
     states = {"attention": "works", "resume": "works", "vllm": "missing", "flash4": "not run"}
     assert {part: one["state"] for part, one in kept.items()} == states
-
-
-def test_every_part_is_run_though_all_fail_and_the_file_names_nobody(tmp_path: Path) -> None:
-    """Without torch, where each part ends at its first import."""
-    secrets = [str(tmp_path), f"of {getpass.getuser()} at", f"at {socket.gethostname()},", "10.1.2.3"]
-    said = f"{tmp_path}/secret/libtorch.so: hidden, of {getpass.getuser()} at {socket.gethostname()}, 10.1.2.3:80"
-    (tmp_path / "torch.py").write_text(f"raise ImportError({said!r})")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = python("-m", "perf.gpu", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path, cwd=ROOT, code=1)
-    text = (tmp_path / "out/gpu_cpu.json").read_text()
-    found = json.loads(text)["parts"]
-    assert list(found) == list(USUAL)
-    for part in USUAL:
-        assert (
-            f"{part}: failed (exit code 1: ImportError: libtorch.so: hidden, of USER at HOST, ADDRESS)" in done.stdout
-        )
-        assert found[part]["state"] == "failed"
-    assert not [secret for secret in secrets if secret in text]
-    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["gpu_cpu.json"]
-
-
-def test_no_result_of_a_cpu_is_committed_and_none_has_a_path() -> None:
-    for path in RESULTS.glob("gpu_*.json"):
-        parts = json.loads(path.read_text())["parts"].values()
-        assert all(part["machine"]["device"] != "cpu" for part in parts), path.name
-        assert not re.search(r"[\s\"](?:~|/\w)", path.read_text()), path.name
-
-
-def needed(name: str, seen: set[str]) -> set[str]:
-    """A package and all that it needs here, extras apart."""
-    plain = re.split(r"[^A-Za-z0-9_.-]", name)[0].lower().replace("_", "-").replace(".", "-")
-    if plain in seen:
-        return seen
-    seen.add(plain)
-    for line in requires(plain) or ():
-        if not re.search(r"extra ==|python_version [<=]|platform_system == .Windows|sys_platform == .win", line):
-            needed(line, seen)
-    return seen
-
-
-@pytest.mark.deepspeed
-def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
-    listed = [line for line in (ROOT / "perf/gpu_wheels.txt").read_text().splitlines() if not line.startswith("#")]
-    assert all("==" in line for line in listed)
-    there = {"torch", "numpy", "packaging", "pyyaml", "regex", "tokenizers", "safetensors", "tqdm", "transformers"}
-    everything: set[str] = set(there)  # and what they need is there as well
-    for name in ("deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer"):
-        needed(name, everything)
-    assert everything - there <= {line.partition("==")[0] for line in listed}

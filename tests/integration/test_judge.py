@@ -20,18 +20,10 @@ VERDICT = "Score: 7"
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a model that says `Score: 7`, whatever it is asked."""
     folder = tmp_path_factory.mktemp("judge")
-    asked = [
-        f"Judge a response by a rubric.\n\nProblem: {n}+{n}=\nRubric: sum\nResponse: {2 * n}" for n in range(10, 40)
-    ]
-    save_taught(
-        folder,
-        make_tokenizer([*asked, VERDICT], chat=True),
-        "qwen2",
-        asked,
-        [VERDICT],
-        60,
-        max_position_embeddings=1024,
-    )
+    rubric = "Judge a response by a rubric.\n\nProblem: {0}+{0}=\nRubric: sum\nResponse: {1}"
+    asked = [rubric.format(n, 2 * n) for n in range(10, 40)]
+    tokenizer = make_tokenizer([*asked, VERDICT], chat=True)
+    save_taught(folder, tokenizer, "qwen2", asked, [VERDICT], 60, max_position_embeddings=1024)
     with openai_server(folder, "judge", "--max-model-len", "1024") as url:
         yield url
 

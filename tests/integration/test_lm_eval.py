@@ -4,10 +4,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from tepo.common.errors import UserError
-from tepo.integrations.lm_eval import main, problems, write_tasks
+from tepo.integrations.lm_eval import main, write_tasks
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tests.integration.own_model import save_tiny
 from tests.support.commands import python, tepo
@@ -19,15 +17,9 @@ ROWS = [
     {"id": "first", "problem": "Which digit is one?", "answer": "1"},
     {"id": "second", "problem": "Which digit is two?", "answer": "2"},
 ]
-TWO = {
-    "title": "Two",
-    "dataset": {"path": "nobody/two", "revision": "0"},  # TEPO_DATA has it
-    "count": 2,
-    "prompt": "boxed",
-    "samples": 1,
-    "temperature": 0.0,
-    "max_new_tokens": 12,
-}
+SOURCE = {"path": "nobody/two", "revision": "0"}  # TEPO_DATA has it
+TWO = {"title": "Two", "dataset": SOURCE, "count": 2, "prompt": "boxed", "samples": 1, "temperature": 0.0}
+TWO["max_new_tokens"] = 12
 ASK = """
 import json, sys
 from lm_eval import simple_evaluate
@@ -43,12 +35,9 @@ print(json.dumps({"results": found["results"], "samples": found["samples"]}, def
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A benchmark, its file of problems, and a model that boxes one of the answers."""
     folder = tmp_path_factory.mktemp("harness")
-    for name in ("evals", "data"):
-        (folder / name).mkdir()
-    (folder / "evals/two.yaml").write_text(yaml.safe_dump(TWO))
-    (folder / "evals/often.yaml").write_text(yaml.safe_dump(TWO | {"samples": 6, "temperature": 1.0}))
-    for name in ("two", "often"):
-        (folder / f"data/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    for name, more in {"two": {}, "often": {"samples": 6, "temperature": 1.0}}.items():
+        write(folder / f"evals/{name}.yaml", yaml.safe_dump(TWO | more))
+        write(folder / f"data/{name}.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS))
     save_tiny(folder / "tiny", [row["problem"] for row in ROWS], [row["answer"] for row in ROWS])
     return folder
 
@@ -76,7 +65,7 @@ def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     rows = answer["samples"]["tepo_often"]
     graded = [{"gold": row["doc"]["answer"], "prediction": text} for row in rows for text in row["resps"][0]]
     assert len(graded) == 12
-    (folder / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in graded))
+    write(folder / "responses.jsonl", "".join(json.dumps(row) + "\n" for row in graded))
     lines = tepo("data", "grade", "responses.jsonl", "--boxed-only", cwd=folder, **own).stdout.splitlines()
     verdicts = [json.loads(line)["verdict"] for line in lines]
     for index, row in enumerate(rows):
@@ -86,42 +75,20 @@ def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
 
 
 def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Qwen's bases have a template whose `<|im_end|>` they do not list as an end. Prompts are checked as they are by
-    `tepo eval`."""
+    """Qwen's bases have a template whose `<|im_end|>` they do not list as an end."""
     write(tmp_path / "evals/two.yaml", yaml.safe_dump(TWO))
-    rows = [ROWS[0], {**ROWS[1], "problem": "Two?<|im_end|>"}]
-    file = write(tmp_path / "data/two.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    monkeypatch.setenv("TEPO_DATA", str(file.parent))
-    tokenizer = FAMILIES["base asked by ChatML"]()[0]
-    model = save_without_weights(tokenizer, tmp_path / "chat")
+    model = save_without_weights(FAMILIES["base asked by ChatML"]()[0], tmp_path / "chat")
     main([str(tmp_path), "two", "--model", str(model)])
     plain = yaml.safe_load((tmp_path / "tepo_two.yaml").read_text().replace("!function ", ""))
     assert plain["generation_kwargs"]["until"] == ["<|im_end|>"]
     assert plain["metadata"].items() >= {"model": str(model), "wrap": "auto"}.items()
     assert "top_p" not in plain["generation_kwargs"]  # greedy
-    main([str(tmp_path), "two:deepseek_r1", "two:temperature1:min_p0.1", "--model", str(model)])
-    drawn = [
-        yaml.safe_load((tmp_path / f"tepo_two_{name}.yaml").read_text().replace("!function ", ""))["generation_kwargs"]
-        for name in ("deepseek_r1", "temperature1_min_p0.1")
-    ]
-    assert [tuple(map(part.get, ("temperature", "top_p", "top_k", "min_p"))) for part in drawn] == [
-        (0.6, 0.95, 0, None),
-        (1.0, 1.0, 0, 0.1),
-    ]
-    with pytest.raises(UserError, match="the harness takes the reasoning mode from"):
-        write_tasks(tmp_path, str(model), ["two:qwen3_thinking"])
-    with pytest.raises(UserError, match="the file is empty"):  # the harness would load a part of a model
-        problems(**plain["metadata"])
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes)
-    LlamaForCausalLM(config).save_pretrained(model)
-    with pytest.raises(UserError, match=r"second \(<\|im_end\|>\)"):
-        problems(**plain["metadata"])
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    assert len(problems(**plain["metadata"])["test"]) == 2
+    main([str(tmp_path), "two:deepseek_r1", "--model", str(model)])
+    drawn = yaml.safe_load((tmp_path / "tepo_two_deepseek_r1.yaml").read_text().replace("!function ", ""))
+    assert [drawn["generation_kwargs"].get(key) for key in ("temperature", "top_p", "top_k")] == [0.6, 0.95, 0]
     assert write_tasks(tmp_path, str(model)) == [f"tepo_{name}" for name in PAPER]
     for name in PAPER:
         benchmark, text = load_benchmark(name), (tmp_path / f"tepo_{name}.yaml").read_text()
@@ -131,7 +98,3 @@ def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
         assert generation["do_sample"] == (benchmark.temperature > 0)
         assert generation.get("temperature", 0) == benchmark.temperature
         assert plain["metadata"]["version"] == benchmark.fingerprint
-    parts = save_without_weights(FAMILIES["content in parts"]()[0], tmp_path / "parts")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path), "two", "--model", str(parts)])
-    assert "takes messages in parts, and the harness gives it text" in capsys.readouterr().err

@@ -17,15 +17,8 @@ STUDY = {
     "rows": [{"label": "GRPO", "objective": "grpo_dapo"}, {"label": "TEPO", "objective": "tepo"}],
     "scales": {"laptop": {"models": ["laptop"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[sums]"]}},
 }
-BENCHMARK = {
-    "title": "Sums",
-    "dataset": {"path": "sums.jsonl"},
-    "count": 12,
-    "prompt": "raw",
-    "samples": 1,
-    "temperature": 0.0,
-    "max_new_tokens": 8,
-}
+BENCHMARK = {"title": "Sums", "dataset": {"path": "sums.jsonl"}, "count": 12, "prompt": "raw", "samples": 1}
+BENCHMARK |= {"temperature": 0.0, "max_new_tokens": 8}
 SCRIPT = """
 import tepo
 print("started")
@@ -39,13 +32,11 @@ print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
-    for name in ("experiments", "evals"):
-        (folder / name).mkdir()
-    (folder / "experiments/ours.yaml").write_text(yaml.safe_dump(STUDY))
-    (folder / "evals/sums.yaml").write_text(yaml.safe_dump(BENCHMARK))
+    write(folder / "experiments/ours.yaml", yaml.safe_dump(STUDY))
+    write(folder / "evals/sums.yaml", yaml.safe_dump(BENCHMARK))
     rows = [{"id": n, "problem": f"{n + 111}+{n + 218}=", "answer": str(2 * n + 329)} for n in range(12)]
-    (folder / "evals/sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "cell.py").write_text(SCRIPT)
+    write(folder / "evals/sums.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write(folder / "cell.py", SCRIPT)
     return folder
 
 
@@ -73,25 +64,13 @@ def test_the_example_of_a_loop_of_ones_own_learns() -> None:
 FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
 
 
-WRONG = """
-from pathlib import Path
-Path("objective/tepo.yaml").write_text("like: tepo_kl_all\\nformula: {A: R - maen_g(R)}")
-try:
-    tepo.run("ours", seeds=[0], jobs=2)
-except tepo.UserError as error:
-    print(error)
-"""
-
-
 @pytest.mark.disaster
 @pytest.mark.jupyter
 def test_the_notebook_of_the_examples(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a real kernel, with fewer steps and a smaller study: two runs side by side, tables and bars in the cells; a
-    file changed between cells counts."""
+    """In a real kernel, with fewer steps and a smaller study: two runs side by side, tables and bars in the cells."""
     import nbformat
     from nbclient import NotebookClient
 
-    write(tmp_path / "objective/tepo.yaml", (ROOT / "tepo/config/objective/tepo.yaml").read_text())
     monkeypatch.setenv("TEPO_PATH", os.pathsep.join([".", str(folder)]))
     for name, value in {"PYTHONPATH": ROOT, "HF_HUB_OFFLINE": 1, "IPYTHONDIR": tmp_path / "ipython"}.items():
         monkeypatch.setenv(name, str(value))
@@ -105,20 +84,18 @@ def test_the_notebook_of_the_examples(folder: Path, tmp_path: Path, monkeypatch:
         for cell in notebook.cells:
             cell.source = cell.source.replace(old, new)
     assert not any(cell.get("outputs") for cell in notebook.cells)
-    notebook.cells.append(nbformat.v4.new_code_cell(WRONG))
     NotebookClient(notebook, timeout=TIME_LIMIT, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    shown, table, trained, metrics, refused = (shown_in(cell) for cell in notebook.cells if "outputs" in cell)
+    shown, table, trained, metrics = (shown_in(cell) for cell in notebook.cells if "outputs" in cell)
     assert "baseline" in table
     assert "| GRPO" in shown
     assert "weights: " in trained
     assert "critic/score/mean" in metrics
-    assert "did you mean 'mean_g'" in refused
     assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3
     assert (tmp_path / "panel_e.html").is_file()
-    bars = [text for widget in state(notebook) for text in map(text_of, widget.get("outputs", ()))]
+    widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()
+    bars = [text_of(output) for widget in widgets for output in widget["state"].get("outputs", ())]
     assert any("2 runs" in bar and "%" in bar for bar in bars), bars  # the last frame may come after the cell's end
-    assert any("tepo seed 3" in bar and "reward" in bar for bar in bars), bars
 
 
 def shown_in(cell: Any) -> str:
@@ -128,8 +105,3 @@ def shown_in(cell: Any) -> str:
 def text_of(output: Any) -> str:
     """What an output shows: printed, as Markdown or as text."""
     return output.get("text") or output["data"].get("text/markdown") or output["data"].get("text/plain", "")
-
-
-def state(notebook: Any) -> list[dict[str, Any]]:
-    widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
-    return [widget["state"] for widget in widgets.values()]

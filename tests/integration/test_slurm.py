@@ -1,29 +1,127 @@
 import contextlib
 import os
-import re
-import shutil
 import signal
+import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from tepo.common import interpreter
-from tepo.common.files import write_atomic, write_json
-from tepo.launch.sbatch import SlurmOptions, job_script
-from tepo.launch.slurm_job import SlurmJob
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
-from tests.integration.test_decoys import User
 from tests.support.commands import Started, ranks, started, tepo, until
 from tests.support.runs import SMALL, assert_same_run, few_problems, lasting, small, write
 from tests.unit.objectives.own_examples import follow
 
+# a cluster of two nodes on this machine: munged, slurmctld and two slurmd of Debian's packages -----------------------
+NODES = ("n1", "n2")
+
+# cred_expire: a requeued job waits so many seconds before it starts again, 120 unless told; then up to sched_interval.
+# The GPU is one in name.
+CONFIG = """\
+ClusterName=tepo
+SlurmctldHost={host}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=cred_expire=6
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmdParameters=config_overrides
+MpiDefault=none
+PreemptType=preempt/none
+KillWait=10
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+GresTypes=gpu
+SlurmctldPort={port}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Path]:
+    """Start the daemons, wait until the nodes are idle, and stop them at the end. Needs root.
+    Returns the folder of configuration, logs and process ids, which is not below pytest's: slurmd's sockets
+    (spool folder, host and job) fail beyond 108 characters."""
+    if os.geteuid() != 0:
+        pytest.skip("starting a Slurm cluster needs root")
+    if subprocess.run(["munge", "-n"], capture_output=True).returncode:
+        start = "mkdir -p /run/munge && chown munge:munge /run/munge && runuser -u munge -- munged"
+        subprocess.run(start, shell=True, check=True)
+        time.sleep(0.5)
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as place,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        folder = Path(place)
+        for name in ("state", *NODES):
+            (folder / name).mkdir()
+        ports = free_ports(3)
+        fields = {"host": socket.gethostname(), "folder": folder, "port": ports[0], "ports": ports[1:]}
+        write(folder / "slurm.conf", CONFIG.format(**fields))
+        write(folder / "gres.conf", "Name=gpu File=/dev/null\n")
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        try:
+            subprocess.run(["slurmctld"], check=True)
+            for node in NODES:
+                start_node(node)
+            until_idle(folder)
+            yield folder
+        finally:
+            subprocess.run(["scancel", "--user=root"], check=False, capture_output=True)
+            for daemon in (*NODES, "slurmctld"):
+                stop_daemon(folder, daemon, signal.SIGTERM)
+
+
+def free_ports(count: int) -> list[int]:
+    """Each taken until all are known."""
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def start_node(name: str, *before: str) -> None:
+    """Start a node's slurmd; before: a command that runs it."""
+    subprocess.run([*before, "slurmd", "-N", name], check=True)
+
+
+def stop_daemon(folder: Path, name: str, number: int) -> None:
+    """Signal the slurmd of a node, or slurmctld, and wait for its end."""
+    pid = folder / f"{name}.pid"
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        while process := int(pid.read_text()):
+            os.kill(process, number)
+            time.sleep(0.1)
+
+
+def until_idle(folder: Path) -> None:
+    """Wait until all nodes are there and have nothing to do."""
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        found = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], capture_output=True, text=True)
+        if found.stdout.split() == ["idle"] * len(NODES):
+            return
+        time.sleep(0.2)
+    logs = "\n".join((folder / name).read_text()[-2000:] for name in ("slurmctld.log", "n1.log"))
+    pytest.fail(f"the Slurm nodes never came up: {found.stdout} {found.stderr}\n{logs}")
+
+
+# the commands --------------------------------------------------------------------------------------------------------
 STUDY = """\
 title: rows
 rows:
@@ -50,14 +148,6 @@ def words_of(store: Path) -> tuple[str | Path, ...]:
 
 def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
     return started(*words_of(store), "--slurm", "partition=main", *more, cwd=store.parent, **env)
-
-
-def hasty(folder: Path, unless: str = "false") -> None:
-    """An srun in a folder of PATH that waits 2 s for the other nodes. unless: a condition in the shell's words."""
-    (folder / "srun").write_text(
-        f'#!/bin/bash\n{unless} && wait=40 || wait=2\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=$wait}}"\n'
-    )
-    (folder / "srun").chmod(0o755)
 
 
 def squeue(*words: str) -> str:
@@ -97,80 +187,6 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     assert (good.path / "log.txt").exists()
     whole = train(Run(small(tmp_path / "whole", *words, "objective=grpo_dapo")))
     assert lasting(good.path) == lasting(whole)
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
-    """Slurm holds them for an administrator; the command used to wait without a word."""
-    with cluster(starts_jobs=False):
-        done = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1")).end(code=1)
-        assert "3 of the runs failed" in done.stderr
-        assert "launch failed requeued held" in done.stderr
-        assert squeue() == ""
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slurm: Path) -> None:
-    """A prompt that is too long for the settings: a run says so before its first step, whatever its seed."""
-    (tmp_path / "long.jsonl").write_text('{"id": "long", "problem": "' + "1+" * 200 + '1=", "answer": "201"}\n')
-    env = study(tmp_path, f"data={tmp_path / 'long.jsonl'}", text=ROW)
-    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1", "--seeds", "0,1,2,3,4,5").end(code=1)
-    assert "prompts are longer than" in done.stderr
-    assert "two failed alike, so" in done.stderr
-    assert "cancelled" not in done.stderr
-    assert squeue() == ""
-
-
-@pytest.mark.slurm
-def test_what_is_shown_is_what_is_submitted(tmp_path: Path) -> None:
-    """Of nodes with four CPUs and 2 GB: fewer than a GPU is given, and less than is planned."""
-    env, store = study(tmp_path, "train.steps=1", text=ROW), tmp_path / "runs"
-    with cluster(cpus=4):
-        shown = tepo(*words_of(store), "--slurm", "partition=main", "--gpus", "1", "--dry-run", cwd=tmp_path, **env)
-        process = ablate(store, env, "--gpus", "1")
-        until(lambda: [*store.glob("slurm/*/job.sh")], process)
-        process.kill()
-        (script,) = store.glob("slurm/*/job.sh")
-    assert shown.stdout.replace("DATE-PID", script.parent.name) == script.read_text()
-    assert {"--cpus-per-task=4", "--mem=0", "--gpus-per-node=1"} <= set(shown.stdout.split())
-    assert "main memory of each node by the plan: 8 GiB" in shown.stderr
-
-
-TAKE = """\
-import pathlib, subprocess, sys
-
-words, mark = sys.orig_argv, pathlib.Path(__file__).with_name("held")
-if "torch.distributed.run" in words and words[words.index("--node-rank") + 1] == "0" and not mark.exists():
-    port = words[words.index("--master-port") + 1]
-    hold = f"import socket, time; held = socket.create_server(('', {port})); print(flush=True); time.sleep(600)"
-    holder = subprocess.Popen([sys.executable, "-S", "-c", hold], stdout=subprocess.PIPE, start_new_session=True)
-    holder.stdout.readline()
-    mark.write_text(f"{holder.pid} {port}")
-"""
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-@pytest.mark.deepspeed
-def test_ranks_whose_port_is_taken_meet_at_another(tmp_path: Path, slurm: Path) -> None:
-    """Another program takes the port after it was chosen and before torchrun binds it. The other node asks there in
-    vain, for 2 s and not 40."""
-    for name, text in {"sitecustomize": TAKE, "meet": "import os; print('met at', os.environ['MASTER_PORT'])"}.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    hasty(tmp_path, f"[ -e {tmp_path}/held ]")
-    job = SlurmJob(interpreter.command("-m", "meet"), str(tmp_path / "run"), str(tmp_path / "log"), 2, 0, 1)
-    write_json(tmp_path / "jobs.json", [asdict(job)])
-    write_atomic(tmp_path / "job.sh", job_script(SlurmOptions(partition="main", nodes=2), 1, tmp_path))
-    env = os.environ | {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["sbatch", "--wait", tmp_path / "job.sh"], env=env, capture_output=True, text=True)
-    holder, taken = (tmp_path / "held").read_text().split()
-    os.kill(int(holder), signal.SIGKILL)
-    said = (tmp_path / "log").read_text()
-    assert done.returncode == 0, done.stderr + said
-    first, second = re.findall(r"met at (\d+)", said)
-    assert first == second != taken
 
 
 RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
@@ -221,71 +237,15 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     assert_same_run(run.path, alone.path)
 
 
-IMPATIENT = """\
-import os, pathlib, sys, time
-
-if "torch.distributed.run" in sys.orig_argv:
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-
-    made = LocalElasticAgent.__init__
-    LocalElasticAgent.__init__ = lambda *given, **named: made(*given, **named | {"exit_barrier_timeout": 1})
-
-def wait(event, arguments, here=pathlib.Path(__file__).parent):
-    if event == "os.mkdir" and "/eval/max4" in os.fsdecode(arguments[0]):
-        (here / "measures").touch()
-        while not (here / "go").exists():
-            time.sleep(0.05)
-
-sys.addaudithook(wait)
-"""
-
-
 @pytest.mark.slurm
-@pytest.mark.disaster
-@pytest.mark.deepspeed
-def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, slurm: Path) -> None:
-    """torchrun waits 300 s at its end for that of the other node and srun 40: here 1 and 2."""
-    env = study(tmp_path, "engine=deepspeed", "train.steps=1", text=ROW)
-    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
-    hasty(tmp_path)
-    env |= {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1")
-    until((tmp_path / "measures").exists, process)
-    until(lambda: "n2" not in in_job("SLURMD_NODENAME").values(), process)
-    time.sleep(6)  # for srun, which looks every second
-    (tmp_path / "go").touch()
-    process.end()
-    (run,) = (tmp_path / "runs").glob("*/eval/max4/result.json")
-    assert "CANCELLED" not in (run.parents[2] / "log.txt").read_text()
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_jobs_execute_no_decoy(tmp_path: Path, slurm: Path) -> None:
-    user = User(tmp_path)
-    user.environment |= {"SLURM_CONF": os.environ["SLURM_CONF"]}
-    user.types("ablate decoyed --launcher slurm")
-
-
-@pytest.mark.slurm
-def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
-    env = study(tmp_path, "train.steps=1", text=ROW)
-    for words, message in {
-        ("--slurm", "partition=mian"): "Slurm refused the jobs",
-        ("--gpus", "2"): "1 node with 2 GPUs and 1 CPU asked for, and there are 0 such",
-    }.items():
-        done = tepo(*words_of(tmp_path / "runs"), *words, cwd=tmp_path, **env, code=2)
-        assert message in done.stderr
-        assert not list((tmp_path / "runs").glob("*/*"))
-
-
-@pytest.mark.slurm
-def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path) -> None:
+def test_a_partition_that_is_not_there_and_a_node_without_the_store_are_named(tmp_path: Path, slurm: Path) -> None:
     """The second node's own file systems lack it: as a folder of the login node's would."""
     stop_daemon(slurm, "n2", signal.SIGTERM)
     start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
     until_idle(slurm)
     env = study(tmp_path, "train.steps=1", text=ROW)
+    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "partition=mian", cwd=tmp_path, **env, code=2)
+    assert "Slurm refused the jobs" in done.stderr
     done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env, code=2)
     assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
     assert squeue() == ""

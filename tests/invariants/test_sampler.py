@@ -1,7 +1,6 @@
 """Response i of a prompt is a function of (weights, prompt, its key, i) alone."""
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -73,12 +72,6 @@ def test_whatever_memory_is_free(model, whole, monkeypatch):
         monkeypatch.setattr(torch_sampler, "free_bytes", lambda device, free=free: free)
         assert_same(TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS), whole)
     assert {1, 2, 16} <= set(rows)
-
-
-def test_the_cache_of_a_gpu_is_what_is_free_less_a_reserve():
-    with mock.patch("torch.cuda.mem_get_info", return_value=(50 << 30, 80 << 30)):
-        assert torch_sampler.free_bytes(torch.device("cuda", 0)) == 42 << 30
-        assert torch_sampler.free_bytes(torch.device("cpu")) == 4 << 30
 
 
 def test_more_samples_or_more_tokens_extend(model, whole):

@@ -2,7 +2,7 @@
 
 A server forks them with the imports done, as it does the units of a study: torch and transformers alone take 5 s of CPU
 time, longer than most of what is tested. That a command also starts in an interpreter of its own is tested in
-`tests/unit/cli/`, and from an installed wheel in `users_day.py`. A command that is run to its end has the units of
+`tests/unit/cli/`, and from an installed wheel in `test_tutorial.py`. A command that is run to its end has the units of
 its study forked by the same server. One that is `started`, and may be killed, starts a server of its own as it does for
 a user.
 """

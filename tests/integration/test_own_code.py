@@ -7,8 +7,10 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.support.commands import tepo
 from tests.support.runs import SMALL, assert_same_run, interrupted, lasting, small, weights
+from tests.unit.objectives.own_examples import COMMANDS, examples, follow
 
 pytestmark = pytest.mark.disaster
+FEW = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4", "train.epochs=1")
 EXAMPLE = PACKAGE.parent / "examples" / "own_reward"
 LENGTH = "def reward(problem, response):\n    return max(0.0, 1 - len(response) / 60)\n"
 
@@ -40,20 +42,29 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, file: Path) -> None:
     assert all(row["rollout/flipped"] > 0 for row in lasting(whole))
 
 
-def test_explain_shows_the_reward_of_a_run_and_executes_nothing(tmp_path: Path, file: Path) -> None:
-    mark = tmp_path / "executed"
-    file.write_text(f"open({str(mark)!r}, 'w')\n" + LENGTH)
-    run = train(Run(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1")))
-    mark.unlink()  # it was, to train
-    said = tepo("explain", run.name, cwd=tmp_path).stdout
-    assert "own, weight 1: reward in" in said
-    assert "return max(0.0, 1 - len(response) / 60)" in said
-    assert not mark.exists()
-
-
 def test_the_example_trains(tmp_path: Path) -> None:
     words = (*SMALL, "data=laptop_short", "objective=gdpo", "train.steps=2", f"store={tmp_path / 'runs'}")
     tepo("train", *words, cwd=tmp_path, TEPO_PATH=str(EXAMPLE))
     (run,) = (path.parent for path in tmp_path.glob("runs/*/config.json"))
     assert {"reward/correct/mean", "reward/short/mean"} <= set(lasting(run)[0])
     assert weights(run)
+
+
+@pytest.mark.parametrize("name", examples())
+def test_the_commands_of_the_page_on_each_example_of_a_method(name: str, tmp_path: Path) -> None:
+    """docs/own-method.md, followed: the files of each example in an empty folder, and the commands of the page."""
+    assert [command.split()[1:4:2] for command in COMMANDS] == [
+        ["explain", "--check"],
+        ["explain"],
+        ["train", "train.steps=2"],
+    ]
+    follow(name, tmp_path)
+    printed = {}
+    for command in COMMANDS:
+        words = command.replace("NAME", name).split()[1:]
+        small = FEW if words[0] == "train" else ()
+        printed[words[0]] = tepo(*words, *small, cwd=tmp_path, TEPO_PATH=".").stdout
+    about = (tmp_path / "objective" / f"{name}.yaml").read_text().splitlines()[0].removeprefix("about: ").strip('"')
+    assert about in " ".join(printed["explain"].split())
+    (metrics,) = tmp_path.glob("runs/*/metrics.jsonl")
+    assert len(metrics.read_text().splitlines()) == 2

@@ -1,3 +1,4 @@
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from tepo.launch.slurm import planned_memory, requests
 from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
+from tests.support.commands import tepo
 
 CLUSTER = ["gpu|4|96|1500000|gpu:h100:8(S:0-1)", "gpu|2|32|250000|gpu:4", "cpu|9|64+|128000+|(null)"]
 
@@ -193,3 +195,17 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
     assert [slurm_job._in_vain(tmp_path, 0, run) for _ in range(4)] == [False, False, False, True]
     (run / "metrics.jsonl").write_text("{}\n")
     assert not slurm_job._in_vain(tmp_path, 0, run)
+
+
+def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
+    words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--slurm", "partition=big")
+    done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s", PATH=str(tmp_path))
+    first, *rest = done.stdout.splitlines()
+    assert first == "#!/bin/sh"
+    asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]
+    assert {"--partition=big", "--mem=10G", "--gpus-per-node=2", "--requeue", "--output=/dev/null"} <= set(asked)
+    assert any(re.fullmatch(r"--array=0-\d+%64", word) for word in asked)
+    assert str(tmp_path / "s" / "slurm") in rest[-1]
+    assert "--cpus-per-task=24" in asked
+    assert "no Slurm answers here" in done.stderr
+    assert not (tmp_path / "s").exists()

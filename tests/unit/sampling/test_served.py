@@ -165,12 +165,20 @@ def test_a_request_says_what_its_server_takes(server: Server) -> None:
     assert set(server.bodies[-1][1]) == {*common, "seed", "prompt"}
 
 
-def test_nonsense_is_no_response(server: Server) -> None:
-    text = {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}
-    for answer in (b"<html>", {"choices": []}, completion(tokens=-1), completion(reason="tool_calls"), text):
-        server.answers = [answer]
-        with pytest.raises(UserError, match="does not answer as OpenAI's API does"):
-            drawn(server, TextPrompt("2+2=", turn=False))
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>",
+        {"choices": []},
+        completion(tokens=-1),
+        completion(reason="tool_calls"),
+        {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}},
+    ],
+)
+def test_nonsense_is_no_response(server: Server, answer: Any) -> None:
+    server.answers = [answer]  # a server each: what was asked beside it would take the next one's
+    with pytest.raises(UserError, match="does not answer as OpenAI's API does"):
+        drawn(server, TextPrompt("2+2=", turn=False))
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.training.setup import TrainState
 
 SCALE = "scale=smollm2"
-TURNS_EACH = 7  # turns of a laptop benchmark for one here: a step of TRL takes two and a half minutes
+TURNS_EACH = 7  # turns of a laptop benchmark for one here: a step of TRL takes minutes
 
 
 def measure(turns: int, short: bool) -> list[BenchmarkRow]:

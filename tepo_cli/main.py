@@ -34,7 +34,7 @@ _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "-
 _ASCII |= {"Σ": "sum", "∇": "grad ", "π": "pi"}  # of formulas, and of their pictures
 _ASCII |= {"●": "*", "○": "o", "◐": "8", "─": "-", "│": "|", "┼": "+"}
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "
@@ -159,11 +159,13 @@ def main() -> None:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
     except OSError as error:  # a file that may not be read, or a folder instead of one; a write has no name of its file
-        if error.filename is None and error.errno not in _FULL:
-            raise
-        where = "standard output, or a file being written" if error.filename is None else error.filename
+        where = error.filename
+        if where is None:
+            if error.errno not in _WRITE_ERRORS:
+                raise
+            where = "standard output, or a file being written"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python writes at its exit what it still has
         sys.stderr.write(spelt(f"error: {error.strerror}\nin: {where}\n"))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what still waits for a full standard output
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != 130:  # typer ends with 130 on Ctrl-C, and without a word

@@ -1,17 +1,9 @@
-"""Base models by recipe: tiny Qwen2-architecture policies that learn everything from generated solutions, and a
-pretrained language model that is shown a few.
+"""Base models by recipe (`tepo.policy.recipes`): tokenizer and model of one, its batches, its training, its folder."""
 
-A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's
-mass, so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with
-steps left out, so that the reliable full chain is rare (the sparse mix). Measurements: docs/scales.md.
-"""
-
-import bisect
-import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from tepo.common.errors import UserError
 from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
 from tepo.policy.model.allocator import give_back
@@ -31,6 +22,7 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import add_adapters, rescale, unload
 from tepo.policy.model.model_location import WEIGHTS
 from tepo.policy.model.weight_check import check_finite
+from tepo.policy.recipes import TRAINED_SCALE, Phase, Recipe
 from tepo.problems.procedural.generator import Example, generate_examples
 from tepo.problems.prompt_format import encode_prompts
 
@@ -63,71 +55,7 @@ def build_tokenizer(max_length: int) -> Qwen2Tokenizer:
     return tokenizer
 
 
-_SCALE = 4.0  # alpha / rank of adapters
 _IGNORED = -100  # the label cross_entropy leaves out
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Some steps of a warm start and what the responses look like in them; shares and probabilities in 0..1."""
-
-    steps: int
-    guesses: float = 0.0  # share of bare answers; the rest are chains
-    slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
-    chain_slip: float = 0.0  # probability that a chain holds a wrong result, the same for chains of any length
-    skip: float = 0.0  # probability that a step of a right chain is left out
-    wordings: bool = False  # right chains in wordings and orders that are drawn
-
-
-_NOISE = ("guesses", "slip", "chain_slip", "skip")
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything a base model is a function of. `tasks` maps a task to its weight."""
-
-    tasks: Mapping[str, float]
-    phases: tuple[Phase, ...]
-    seed: int = 0
-    batch: int = 48
-    learning_rate: float = 3e-3
-    warmup_steps: int = 50
-    weight_decay: float = 0.01
-    hidden: int = 96
-    layers: int = 2
-    heads: int = 3
-    feed_forward: int = 256
-    max_length: int = 256  # positions: prompt and response
-    model: str = ""  # a pretrained model to start from, asked as data are; the sizes above are its own then
-    rank: int = 0  # of an adapter on the frozen model, trained at `_SCALE`; 0: all weights train
-    scale: float = 4.0  # of the adapter in the model that comes out: a lower one leaves it more of its own words
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of all phases."""
-        return sum(phase.steps for phase in self.phases)
-
-    def phase(self, step: int) -> Phase:
-        """The phase a step is in."""
-        ends = list(itertools.accumulate(phase.steps for phase in self.phases))
-        return self.phases[bisect.bisect_right(ends, step)]
-
-    def shortened(self, steps: int) -> "Recipe":
-        """About `steps` steps, every phase in proportion."""
-        phases = tuple(replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases)
-        return replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
-
-    def with_noise(self, factor: float) -> "Recipe":
-        """The recipe with so many times the bare answers, wrong results and left-out steps. Raises UserError where a
-        share would exceed 1."""
-        phases = tuple(
-            replace(phase, **{name: factor * getattr(phase, name) for name in _NOISE}) for phase in self.phases
-        )
-        largest = max(getattr(phase, name) for phase in phases for name in _NOISE)
-        if largest > 1:
-            what = f"a share of {largest:g} in the recipe"
-            raise UserError(what, where=f"--noise {factor:g}", fix="at most 1 of each")
-        return replace(self, phases=phases)
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -159,7 +87,7 @@ def start(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         return build_model(recipe, tokenizer), tokenizer
     policy = load_policy(recipe.model, dtype="bfloat16" if recipe.rank else "float32")
     if recipe.rank:
-        add_adapters(policy.model, recipe.rank, _SCALE * recipe.rank, recipe.seed)
+        add_adapters(policy.model, recipe.rank, TRAINED_SCALE * recipe.rank, recipe.seed)
         for parameter in filter(lambda parameter: parameter.requires_grad, policy.model.parameters()):
             parameter.data = parameter.data.float()
     return policy.model, policy.tokenizer
@@ -285,58 +213,3 @@ def save_base(
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         write_json(scratch / "recipe.json", dict(record))
-
-
-# of the bases that ship with the package, by the name in `package:NAME`
-RECIPES: dict[str, Recipe] = {
-    "laptop": Recipe(
-        tasks=dict.fromkeys(
-            ("add2", "add3", "add4", "mul2", "mul3", "mod3", "mod4", "gcd", "max3", "max4", "lin", "ds4", "ds6"), 1.0
-        ),
-        phases=(Phase(1600, guesses=0.05), Phase(400, guesses=0.25, slip=0.18)),
-    ),
-    "laptop_sparse": Recipe(
-        tasks=dict.fromkeys(("add7", "mul6", "mul22", "ds14", "sort10", "bin11", "mod9"), 1.0)
-        | {"add4": 0.5, "mul3": 0.5, "ds6": 0.4, "sort5": 0.4, "bin6": 0.4, "mod4": 0.5},
-        phases=(Phase(1300), Phase(400, skip=0.19)),
-        learning_rate=2e-3,
-    ),
-    "laptop_chains": Recipe(
-        tasks=dict.fromkeys(("run2", "run3", "run4", "run6", "run10", "run14", "run20", "run29"), 1.0),
-        phases=(Phase(1300), Phase(300, guesses=0.05, chain_slip=0.45)),
-        learning_rate=2e-3,
-    ),
-}
-
-# of pretrained models, in the cache under these names
-PRETRAINED: dict[str, Recipe] = {
-    "smollm2-135m-words": Recipe(
-        model="cache:smollm2-135m",
-        tasks={"words1": 1, "words2": 1, "words3": 1},
-        phases=(Phase(60),),
-        batch=16,
-        learning_rate=4e-5,
-        warmup_steps=6,
-        weight_decay=0.0,
-    ),
-    # ships as an adapter, for it is another one on another CPU
-    "smollm2-135m-wordings": Recipe(
-        model="cache:smollm2-135m",
-        tasks={"words1": 1, "words2": 3},
-        phases=(Phase(120, wordings=True),),
-        batch=16,
-        learning_rate=2e-3,
-        warmup_steps=10,
-        weight_decay=0.0,
-        rank=8,
-        scale=2.5,  # at 4 it is right on 43% of words2 and has 0.28 nats a token, at 2.5 on 36% and 0.31
-    ),
-}
-
-_LAPTOP = RECIPES["laptop"]
-# the first of them at other sizes, for questions about size; not shipped
-SIZES: dict[str, Recipe] = {
-    "laptop_50k": replace(_LAPTOP, hidden=48, feed_forward=128),
-    "laptop_1m": replace(_LAPTOP, hidden=192, feed_forward=512, heads=6, layers=3),
-    "laptop_4m": replace(_LAPTOP, hidden=320, feed_forward=896, heads=10, layers=4, learning_rate=1e-3),
-}

@@ -94,27 +94,30 @@ def warmstart(
 
     \b
     tepo model warmstart laptop --out FOLDER"""
+    from tepo.common.errors import unknown_name
+    from tepo.policy.recipes import PRETRAINED, RECIPES, SIZES
+
+    recipes = RECIPES | SIZES | PRETRAINED
+    if name not in recipes:
+        raise unknown_name("base", name, recipes)
+    recipe = replace(recipes[name], seed=seed).with_noise(noise)
+    if steps:
+        recipe = recipe.shortened(steps)
+
     import torch
 
-    from tepo.common.errors import unknown_name
     from tepo.common.files import write_json
     from tepo.common.provenance import facts
     from tepo.config.compose import compose, options
     from tepo.jobs.measure import measure_in_memory
     from tepo.policy.model.load_policy import Policy
     from tepo.policy.model.model_location import CACHE, cached_folder
-    from tepo.policy.warmstart import PRETRAINED, RECIPES, SIZES, save_base, train
+    from tepo.policy.warmstart import save_base, train
     from tepo.problems.benchmarks import load_benchmark
     from tepo.reporting.progress import bar, benchmark_bar, say
     from tepo_cli.screen import show
 
-    recipes = RECIPES | SIZES | PRETRAINED
-    if name not in recipes:
-        raise unknown_name("base", name, recipes)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = replace(recipes[name], seed=seed).with_noise(noise)
-    if steps:
-        recipe = recipe.shortened(steps)
     if recipe.model.startswith(CACHE):
         _folder(recipe.model.removeprefix(CACHE))
     folder = out or (cached_folder(name) if recipe.model and not recipe.rank else Path(f"base-{name}"))

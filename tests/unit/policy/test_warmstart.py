@@ -15,7 +15,8 @@ from tepo.jobs.measure import measure_in_memory
 from tepo.policy import warmstart
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
-from tepo.policy.warmstart import RECIPES, VOCABULARY, Phase, Recipe, build_tokenizer, train
+from tepo.policy.recipes import RECIPES, Phase, Recipe
+from tepo.policy.warmstart import VOCABULARY, build_tokenizer, train
 from tepo.problems.benchmarks import load_benchmark
 
 SMALL = Recipe(

@@ -13,7 +13,8 @@ from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.policy.model.fetch import fetch, read_gguf
 from tepo.policy.model.load_policy import load_policy
-from tepo.policy.warmstart import RECIPES, save_base, start
+from tepo.policy.recipes import RECIPES
+from tepo.policy.warmstart import save_base, start
 from tests.unit.policy.gguf_files import Arrays, write_gguf
 
 # What reads tensors of a file, or has another program read them.

@@ -17,8 +17,10 @@ from tepo.common.text import counted
 from tepo.config.own_reward import VERDICT, rewarded
 from tepo.evaluation.statistics.samples import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.formula.row import load_row
 from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.data_reader import SYSTEM
 from tepo.problems.grader.options import REVISION, revision
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
@@ -144,6 +146,14 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     )
     data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
     notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
+    if scale == "laptop" and 0 < len(seeds) < FEWEST_SEEDS:
+        notes.append("At this scale single rows move by 3 points from seed to seed, or from CPU to CPU.")
+    columns = dict.fromkeys(unit.config.data.fields.get(SYSTEM, "") for unit in units)
+    notes += [
+        f"Asked with the system prompt of the column `{column}` of the data; benchmarks too, if all problems share one."
+        for column in columns
+        if column
+    ]
     notes += _rewards([unit for unit in units if unit.trains])
     if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)

@@ -43,7 +43,7 @@ ENDED = "†"  # mark of a row with runs that ended early
 SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell
 FEW_SEEDS = (
     f"Fewer than {FEWEST_SEEDS} seeds: differences of these trained models alone, without interval, verdict and bold. "
-    "Another seed, or the same one on another CPU, trains others: at laptop scale single rows move by 3 points."
+    "Another seed, or the same one on another CPU, trains others."
 )
 _EXACT = 9  # decimals to which a sum of shares is exact
 

@@ -207,7 +207,7 @@ def seed_numbers(text: str | None) -> list[int] | None:
     """The seeds of `--seeds`. Raises UserError for what is no list of whole numbers."""
     from tepo.studies.sweep import seeds_of
 
-    return None if text is None else seeds_of(text)
+    return None if text is None else seeds_of(text, "--seeds")
 
 
 def formula_words(lines: Sequence[str] | None) -> list[str]:

@@ -139,8 +139,9 @@ def main() -> None:
     interpreter.settle()
     interpreter.quiet_others()
     codecs.register_error("tepo", _spelt)
-    if sys.stdout is None:  # closed by the shell (`>&-`)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell (`>&-`)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")

@@ -74,11 +74,11 @@ def _check_commas(key: str, text: str) -> None:
         raise UserError(what, where=f"{key}={text}", fix=fix)
 
 
-def seeds_of(text: str) -> list[int]:
-    """Seeds as they are typed. Raises UserError for what is no list of whole numbers."""
+def seeds_of(text: str, where: str = "seed") -> list[int]:
+    """Seeds as they are typed. where: the option or setting. Raises UserError for what is no list of whole numbers."""
     values = values_of(text)
     if not all(re.fullmatch("[0-9]{1,19}", value) for value in values):
-        raise UserError(f"not a list of seeds: {text!r}", where="seeds", fix="0,1,2 or 'range(3)'")
+        raise UserError(f"not a list of seeds: {text!r}", where=where, fix="0,1,2 or 'range(3)'")
     return [int(value) for value in values]
 
 

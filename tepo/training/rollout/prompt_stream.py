@@ -1,5 +1,6 @@
 """The endless stream of training prompts: number i is a function of (configuration, seed, i) alone."""
 
+import math
 import sys
 from collections.abc import Sequence
 from random import Random
@@ -12,6 +13,7 @@ from tepo.common.files import parse_json, write_json
 from tepo.common.randomness import derive
 from tepo.common.text import counted, spelt
 from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import positions_of
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS, encode_prompts
 from tepo.problems.prompts.control_tokens import listed, marked
@@ -41,18 +43,22 @@ class PromptStream:
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
         self.asked = encode_prompts(problems, tokenizer, **form)
         tokens, self.stop = self.asked.tokens, self.asked.stop
-        self.overlong = sum(len(ids) > limit for ids in tokens)
+        self.overlong, positions = sum(len(ids) > limit for ids in tokens), positions_of(config.model.path)
+        most = math.inf if positions is None else positions - self.new_tokens  # tokens of a prompt that the model takes
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
             own_prompt = config.data.prompt not in PROMPTS
             where = f"data={config.data.name}, data.prompt={'your own' if own_prompt else config.data.prompt}"
-            fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
+            longest, fix = max(map(len, tokens)), "data.overlong_prompts=drop or truncate"
+            fix = f"train.max_prompt_tokens={longest}, or {fix}" if longest <= most else fix
             raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
         if not self.items:
-            where, fix = f"train.max_prompt_tokens={limit}", f"raise it: the shortest has {min(map(len, tokens))}"
+            shortest, fix = min(map(len, tokens)), "data.overlong_prompts=truncate"
+            fix = f"raise it: the shortest has {shortest}" if shortest <= most else fix
+            where = f"train.max_prompt_tokens={limit}"
             raise UserError("no training prompt is short enough", where=where, fix=fix)
 
     def check_model(self, positions: int, rows: int) -> None:
@@ -63,7 +69,10 @@ class PromptStream:
         if longest + self.new_tokens > positions:
             what = f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
             room = positions - longest
-            fix = (f"train.max_new_tokens={room}, or " if room > 0 else "") + "a lower train.max_prompt_tokens"
+            fixes = [f"train.max_new_tokens={room}"] if room > 0 else []
+            if (limit := positions - self.new_tokens) > 0:
+                fixes.append(f"train.max_prompt_tokens={limit} with data.overlong_prompts=drop or truncate")
+            fix = ", or ".join(fixes) or "a model with more positions"
             raise UserError(f"{what}{positions:,} positions", where=str(self.tokenizer.name_or_path), fix=fix)
 
     def take(self, start: int, count: int) -> list[Prompt]:

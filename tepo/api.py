@@ -45,7 +45,7 @@ def run(
 
     Raises UserError for bad input, RunFailed when a run failed; the others are kept.
     """
-    _check_list(overrides)
+    _check(overrides, study=study, store=store, scale=scale or "")
     composed.cache_clear()
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     with caller():
@@ -71,7 +71,7 @@ def results(
 
     Raises UserError for bad input and for damaged files.
     """
-    _check_list(overrides)
+    _check(overrides, study=study, store=store, scale=scale or "")
     composed.cache_clear()
     planned = plan_all([study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     return StudyResult.of(*read_facts(planned, seeds, records=records))
@@ -100,7 +100,7 @@ def train(
     from tepo.jobs.job import RunJob
     from tepo.training.run import Run
 
-    _check_list(overrides)
+    _check(overrides, store=store or "")
     named = [f"{key}={value_text(value)}" for key, value in words.items()]
     config, before = compose([*overrides, *named]), time.process_time()
     config = replace(config, store=str(store)) if store else config
@@ -131,6 +131,12 @@ def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = Non
         return grader.grade(pairs)
 
 
-def _check_list(overrides: Sequence[str]) -> None:
+def _check(overrides: Sequence[str], **texts: str | Path | None) -> None:
+    """Raises UserError for a text where a list belongs, and for what is no text: a notebook has no type checker."""
     if isinstance(overrides, str):
         raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
+        raise UserError(f"overrides is no list of texts: {overrides!r}", fix="overrides=['train.steps=20']")
+    for name, value in texts.items():
+        if not isinstance(value, str | Path):
+            raise UserError(f"{name} is no text: {value!r}", fix=f"{name}='…'")

@@ -54,6 +54,10 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.run("panel_ee", store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
         tepo.train("seed=3", store=tmp_path)
+    with pytest.raises(tepo.UserError, match="study is no text: 5"):
+        tepo.results(5)  # type: ignore[arg-type]
+    with pytest.raises(tepo.UserError, match="overrides is no list of texts: 5"):
+        tepo.train(5)  # type: ignore[arg-type]
     with pytest.raises(tepo.UserError, match=r"did you mean 'train\.steps'"):
         tepo.train(steps=3, store=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -52,17 +52,17 @@ def test_the_protocol(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
         (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
+        (GOOD + "hash: abc\n", "pins other problems"),
     ],
 )
-def test_broken_files_name_file_and_key(tmp_path, text, message):
+def test_broken_files_are_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match="(?s)" + message) as error:
-        parse_benchmark(path)
-    assert "mine.yaml" in str(error.value)
+        parse_benchmark(path).load_problems()
+    assert "mine" in str(error.value)
 
 
 PUBLISHED = {  # samples, temperature, min_p, top_k, top_p, tokens, thinking
@@ -122,9 +122,7 @@ def test_numbers_in_a_name():
     [
         ("minerv", "did you mean 'minerva'"),
         ("omni_math:281", "unknown variant of omni_math '281'.*did you mean '2811'"),
-        ("math500:tokens0", "max_new_tokens must be at least 1, not 0\nin: math500:tokens0"),
         ("aime24:top_p1.5", "top_p must be at most 1, not 1.5\nin: aime24:top_p1.5"),
-        ("aime24:qwen3", "did you mean 'qwen3_thinking'"),
         ("math500:top_p0.9", "greedy .* whatever top_p leaves out"),
         ("aime24:tokens9:deepseek_r1", "one protocol, which comes first.*try: aime24:deepseek_r1:…"),
     ],
@@ -153,16 +151,11 @@ def test_a_fingerprint_changes_when_the_split_holds_other_prompts(monkeypatch):
     assert load_benchmark("add3").fingerprint != before
 
 
-def test_tepo_data_goes_in_front_of_the_hub(toy, tmp_path, monkeypatch):
+def test_tepo_data_goes_in_front_of_the_hub_and_a_changed_row_is_named(toy, tmp_path, monkeypatch):
     problems, write = toy
     monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", problems)))
     assert load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems)) == problems
-
-
-def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
-    problems, write = toy
-    changed = [*problems[:2], replace(problems[2], answer="5"), problems[3]]
-    monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", changed)))
+    write(tmp_path / "data", [*problems[:2], replace(problems[2], answer="5"), problems[3]])
     with pytest.raises(UserError, match="the content is not the pinned one; rows that differ: toy-2; its content is"):
         load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
 
@@ -238,10 +231,3 @@ def test_what_ships_is_pinned_and_generated_problems_are_those_that_are_pinned(n
         assert set_hash(benchmark.load_problems()) == benchmark.content_hash
         fresh = load_benchmark(f"{name}:problems77")
         assert fresh.content_hash == set_hash(fresh.load_problems()) != benchmark.content_hash
-
-
-def test_other_problems_than_those_pinned_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "sums.yaml"
-    path.write_text(f"title: t\n{PROCEDURAL}\ncount: 5\nsamples: 1\ntemperature: 1\nmax_new_tokens: 9\nhash: abc\n")
-    with pytest.raises(UserError, match="pins other problems"):
-        parse_benchmark(path).load_problems()

@@ -100,14 +100,12 @@ def test_answers_and_chains_are_right(name):
 
 @pytest.mark.parametrize("name", ["add3", "mul3", "mod4", "gcd", "lin", "mul22"])
 def test_every_equation_of_a_clean_chain_holds(name):
-    """Read the chain as a person would:
-    each `expression=result` must be true (a result may open the next expression)."""
+    """Each `expression=result` is true; a result may open the next expression."""
     for example in generate_examples({name: 1}, 30, seed=4, split="train"):
         for part in example.solution().split("\\boxed")[0].strip(",").split(","):
             *sides, last = part.split("=")
-            assert [_value(side) for side in sides] == [
-                int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]
-            ]
+            results = [re.match(r"\d+", side).group() for side in [*sides[1:], last]]
+            assert [_value(side) for side in sides] == list(map(int, results))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,6 @@ def test_every_equation_of_a_clean_chain_holds(name):
         ("add2", (47, 85), {"7+5=12,4+8+1=13,", "7+5=12,", "4+8+1=13,", ""}),
         ("mul2", (47, 6), {"7*6=42,4*6=24+4=28,", "7*6=42,4*6+4=28,", "7*6=42,", "4*6=24+4=28,", "4*6+4=28,", ""}),
         ("ds4", (4839,), {"4+8=12+3=15+9=24,", "4+8+3=15+9=24,", "4+8=12+3+9=24,", "4+8+3+9=24,"}),
-        ("sort3", (417,), {"4,14,147,", "14,147,", "4,147,", "4,14,", "4,", "14,", "147,", ""}),
     ],
 )
 def test_a_terse_chain_leaves_any_steps_out_and_keeps_the_answer(name, operands, chains):
@@ -221,10 +218,7 @@ def test_prompts_and_ids_are_unique_and_weights_hold():
     assert {problem.family for problem in problems} == {"add3", "ds6"}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "split", "message"),
-    [({"ad3": 1}, "train", "did you mean 'add3'"), ({"add3": -1}, "train", "not negative")],
-)
-def test_bad_input_is_named(tasks, split, message):
-    with pytest.raises(UserError, match=message):
-        generate(tasks, 1, 0, split)
+def test_bad_input_is_named():
+    for tasks, message in (({"ad3": 1}, "did you mean 'add3'"), ({"add3": -1}, "not negative")):
+        with pytest.raises(UserError, match=message):
+            generate(tasks, 1, 0, "train")

@@ -213,11 +213,3 @@ def test_dapo_math_and_what_is_left_out(real_sets):
     assert [problem.id for problem in load_training_problems("dapo_math", exclude_contaminated=True)] == [
         problem.id for problem in training if problem.id not in listed
     ]
-
-
-def test_an_own_file_is_compared_with_the_benchmarks(real_sets, tmp_path):
-    copied = load_benchmark("aime24").load_problems()[0]
-    rows = ("copy", copied.prompt), ("own", "How many primes lie between 10 and 20?")
-    path = tmp_path / "own.jsonl"
-    path.write_text("".join(json.dumps({"id": name, "problem": text, "answer": "4"}) + "\n" for name, text in rows))
-    assert [problem.id for problem in load_training_problems(str(path), exclude_contaminated=True)] == ["own"]

@@ -164,7 +164,7 @@ def test_every_command_and_option_that_is_shown_exists() -> None:
             assert rest[0] in command.commands, shown
             command = command.commands[rest.pop(0)]
         known = usual | {name for part in command.params for name in (*part.opts, *part.secondary_opts)}
-        assert {word.partition("=")[0] for word in rest if re.match("--?\w", word)} <= known, shown
+        assert {word.partition("=")[0] for word in rest if re.match(r"--?\w", word)} <= known, shown
 
 
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/|soft_clip|ablate first")

@@ -2,6 +2,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -43,21 +44,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 def with_half() -> object:
-    benchmark = load_benchmark("add3")
-    part = type("Part", (), {"without": tuple(f"p{p:02}" for p in range(6, 12))})()
-    return replace(benchmark, name="mine", subsets={"half": part})
+    part = SimpleNamespace(without=tuple(f"p{p:02}" for p in range(6, 12)))
+    return replace(load_benchmark("add3"), name="mine", subsets={"half": part})
 
 
 def test_what_is_quoted_is_what_the_samples_give(folder: Path) -> None:
     first = read_result(folder, with_half())
-    assert first is not None
     assert json.loads(json.dumps(asdict(first))) == json.loads((folder / "result.json").read_text())
+    # computed anew
     edit(folder / "result.json", lambda held: held.update(interval=[0.0, 1.0]))
-    assert read_result(folder, with_half()) == first  # computed anew
     edit(folder / "result.json", lambda held: held["subsets"].update(other=held["scores"]))
-    again = read_result(folder, with_half())
-    assert again is not None
-    assert set(again.subsets) == {"half"}
+    assert read_result(folder, with_half()) == first
+    assert set(first.subsets) == {"half"}
     assert read_result(folder / "nowhere") is None
 
 
@@ -68,8 +66,7 @@ NAMES = [f"{kind}@{k}" for kind, k in (("avg", 4), ("pass", 2), ("pass", 4), ("m
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [0.123, float("nan"), None])
 def test_no_other_number_is_quoted(value: object, name: str, where: str, folder: Path) -> None:
-    place = (lambda held: held["scores"]) if where == "scores" else (lambda held: held["subsets"]["half"])
-    edit(folder / "result.json", lambda held: place(held).update({name: value}))
+    edit(folder / "result.json", lambda held: {**held, **held["subsets"]}[where].update({name: value}))
     with pytest.raises(UserError, match=r"damaged|not a result of this version|its samples give") as caught:
         read_result(folder, with_half())
     assert caught.value.where == str(folder / "result.json")

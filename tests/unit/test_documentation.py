@@ -13,7 +13,6 @@ from typing import get_type_hints
 
 import pytest
 import typer.main
-import yaml
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
@@ -167,7 +166,7 @@ def test_every_command_and_option_that_is_shown_exists() -> None:
         assert {word.partition("=")[0] for word in rest if re.match(r"--?\w", word)} <= known, shown
 
 
-PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/|soft_clip|ablate first")
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/")
 LARGE = re.compile(r"single_gpu|scale=paper|--scale paper|slurm|--records|--watch")
 DRY = ("train", "ablate", "reproduce")  # commands with --dry-run
 READING = ("explain", "plan", "list")
@@ -187,15 +186,21 @@ def laptop_commands() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training, studies and measurements with --dry-run; what only reads as it is. The study, the claims and the scale
-    that pages write first are there."""
+    """Training, studies and measurements with --dry-run; what only reads as it is. What pages write first is there: a
+    study, claims, a scale, and the method and the table of the first page."""
     monkeypatch.chdir(tmp_path)
-    written = (
-        *(("studies.md", "# Writing a study", "experiments/mine"), ("statistics.md", "# ", "experiments/claims")),
-        ("studies.md", "## A scale of your own", "scale/desk"),
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    files = dict(
+        re.findall(r"^`mine/([\w/]+)\.yaml`[^\n]*\n(.*?\n```\n)", texts["README.md"], re.DOTALL | re.MULTILINE)
     )
-    for page, heading, name in written:
-        text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(heading)[2]
+    assert len(files) == 2
+    for name, page, heading in (
+        ("experiments/mine", "studies.md", "# Writing a study"),
+        ("experiments/claims", "statistics.md", "# "),
+        ("scale/desk", "studies.md", "## A scale of your own"),
+    ):
+        files[name] = texts[page].partition(heading)[2]
+    for name, text in files.items():
         write(tmp_path / "own" / f"{name}.yaml", text.partition("```yaml\n")[2].partition("```")[0])
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
     commands = laptop_commands()
@@ -221,23 +226,6 @@ def test_every_key_that_a_page_or_an_example_shows_exists() -> None:
     assert [f"{file}: {key}" for file, key in sorted(named) if key not in KEYS] == []
 
 
-def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (ROOT / "README.md").read_text()
-    files = re.findall(r"^`(mine/[\w/]+\.yaml)`[^\n]*\n\n```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-    assert len(files) == 2
-    for name, content in files:
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TEPO_PATH", "mine")
-    for words in (["explain", "soft_clip", "--check"], ["ablate", "first", "--dry-run"]):
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, done.output
-    assert "6 runs, 6 to do" in done.output
-
-
 def first_page_rows(columns: int) -> dict[str, list[str]]:
     """Rows of the tables of README with so many columns, by their first cell."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -249,25 +237,16 @@ def test_the_tables_of_the_first_page_are_what_the_records_say() -> None:
     """That of the language model with all its benchmarks, Table 1 with the average and the paper's."""
     words = ("words2", "otherwords2", "largewords2", "words3")
     for name, scale, keys in (("language_model", "small_lm", words), ("table1", "laptop", ())):
-        plan = plan_all([name], scale, store=Path("nowhere"))
-        ((study, units),), facts = read_facts(plan, records=True)
-        blocks = study_table(study, units, facts).blocks
-        paper = [
-            dict(zip([column.key for column in block.columns], row.cells, strict=True))["average"]
-            for block in blocks[1:]
-            for row in block.rows
-        ]
-        columns = {column.key: column for column in blocks[0].columns}
+        ((study, units),), facts = read_facts(plan_all([name], scale, store=Path("nowhere")), records=True)
+        ours, *papers = study_table(study, units, facts).blocks
+        paper = [block.column("average")[row.key] for block in papers for row in block.rows]
+        columns = {column.key: column for column in ours.columns}
         printed = first_page_rows(len(keys) + 4 + bool(paper))
-        for number, row in enumerate(blocks[0].rows):
-            cells = dict(zip(columns, row.cells, strict=True))
-            shown = [format_value(cells[key], columns[key], 1) for key in (*keys, "average")]
-            above = (
-                format_value(cells["delta"], columns["delta"], 1),
-                format_interval(cells["delta"], columns["delta"], 1),
-            )
-            compared = [" ".join(above), verdict_in(cells[VERDICT].text)]
-            shown += ["", ""] if row.label == study.baseline else compared
+        for number, row in enumerate(ours.rows):
+            shown = [format_value(ours.column(key)[row.key], columns[key], 1) for key in (*keys, "average")]
+            delta, verdict = (ours.column(key)[row.key] for key in ("delta", VERDICT))
+            above = f"{format_value(delta, columns['delta'], 1)} {format_interval(delta, columns['delta'], 1)}"
+            shown += ["", ""] if row.label == study.baseline else [above, verdict_in(verdict.text)]
             shown += [format_value(paper[number], columns["average"], 2)] if paper else []
             assert printed[row.label] == shown
 
@@ -282,11 +261,6 @@ def rows_of(title: str) -> list[list[str]]:
     (text,) = [part for part in sections if part.startswith(title)]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
-
-
-def names_in(title: str) -> set[str]:
-    """What is code in the first cells, without a value."""
-    return {code.partition("=")[0] for row in rows_of(title) for code in CODE.findall(row[0])}
 
 
 @pytest.mark.parametrize("title", ["TRL", "verl", "lighteval", "Hydra"])
@@ -306,32 +280,3 @@ def test_every_setting_of_ours_exists(title: str) -> None:
                 assert code.split()[0] in options
             elif re.fullmatch(r"(?:\w+\.)+\w+", code) and not code.startswith(("evals", "data.fields")):
                 assert code in known
-
-
-@pytest.mark.slow
-def test_every_field_of_trl_exists() -> None:
-    """And has the default that the page says."""
-    config = pytest.importorskip("trl").GRPOConfig
-    default = {field.name: field.default for field in fields(config)}
-    named = {name for name in names_in("TRL") if not name.startswith('"')}
-    assert named - set(default) == {"reward_funcs"}  # an argument of the trainer, as the page says
-    said = {"loss_type": "dapo", "beta": 0, "epsilon": 0.2, "epsilon_high": None, "num_iterations": 1}
-    said |= {"learning_rate": 1e-6, "lr_scheduler_type": "linear", "vllm_importance_sampling_clip_max": 3}
-    assert {name: default[name] for name in said} == said
-
-
-@pytest.mark.verl
-@pytest.mark.slow
-def test_every_key_of_verl_exists() -> None:
-    """And has the default that the page says."""
-    folder = Path(pytest.importorskip("verl").__file__).parent / "trainer" / "config"
-    config = yaml.safe_load((folder / "_generated_ppo_trainer.yaml").read_text())
-    values = {}
-    for name in names_in("verl"):
-        value = config["actor_rollout_ref"] if name.startswith(("actor.", "rollout.")) else config
-        for part in name.split("."):
-            value = value[part]  # an unknown key is a KeyError with its name
-        values[name] = value
-    said = {"actor.clip_ratio_high": 0.2, "actor.clip_ratio_c": 3.0, "actor.use_kl_loss": False}
-    said |= {"algorithm.adv_estimator": "gae", "actor.kl_loss_type": "low_var_kl", "actor.optim.lr": 1e-6}
-    assert {name: values[name] for name in said} == said

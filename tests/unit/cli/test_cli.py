@@ -29,13 +29,6 @@ def test_a_dry_run_answers_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_problem_with_control_tokens_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "mine.jsonl", '{"id": "one\\u001b", "problem": "1+1=<eos>7", "answer": "2"}\n')
-    refused = tepo("train", "data=mine.jsonl", "--store", "runs", cwd=tmp_path, code=2).stderr
-    assert "1 statement with control tokens of the model: one\\x1b (<eos>)\n" in refused
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
     words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
     for _ in range(2):

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.studies.sweep import axes_of, plan_sweep, seeds_of, values_of
 from tepo.training.preflight import check_settings
 from tepo.training.run import Run
 from tepo_cli.main import app
+from tepo_cli.show_scores import find_target
 from tests.support.commands import tepo
 from tests.support.runs import SMALL, few_problems, write
 
@@ -77,9 +79,20 @@ def test_a_store_by_its_key_and_a_missing_one_of_doctor_are_refused(tmp_path: Pa
         *((f"train train.{key}=1e12", key) for key in ("steps", "prompts_per_step", "samples_per_prompt", "epochs")),
         ("ablate panel-e --set train.prompts_per_step=1e12", "prompts_per_step"),
         ("ablate panel-e --set train.learning_rate=1,5e-4", "a decimal point is no comma"),
+        ("ablate panel-x", "panel_"),
+        ("ablate panel-e --scale labtop", "'laptop'"),
+        ("ablate panel-e --slurm minutes=5", "add --launcher slurm"),
+        ("ablate panel-e --set objective.hgih=1 --dry-run", "row 'GRPO/DAPO'"),
+        ("eval ad3 --model package:laptop", "add3"),
+        ("eval --model base --model package:laptop", "another kind of model with a conf"),
+        ("explain tepo gspo", "--vs NAME"),
+        ("train objective.betta=1 --dry-run", "'beta'"),
+        ("train train.max_new_tokens=100000", "the model has 256 positions"),
+        ("table panel-e", "--records"),
+        ("report", "--records"),
     ],
 )
-def test_numbers_that_nobody_means_are_refused_before_anything_starts(
+def test_what_nobody_means_is_refused_before_anything_starts(
     words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -200,3 +213,31 @@ def test_all_runs_are_made_and_the_table_printed(tmp_path: Path) -> None:
     again = tepo(*words, cwd=tmp_path, **few_problems(tmp_path))
     assert again.stdout == done.stdout
     assert "nothing to do" in again.stderr
+
+
+def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
+    write(tmp_path / "0123456789ac/config.json", "[]")
+    write(tmp_path / "0123456789ac/checkpoints/any", "")
+    for name in ("0123456789ab", "0199999999ab"):
+        folder = RunFolder(tmp_path / name)
+        folder.create(compose([f"store={tmp_path}"]), {})
+        folder.mark("running")
+    for model, message in (
+        ("0123456789ad", "no model and no run .*\n.*\n.*did you mean '0123456789a"),  # the network is not asked
+        ("0123456789ac", "another version"),
+        ("01", "2 runs begin with '01'"),
+        ("0199", "0199999999ab"),  # it has no checkpoint
+    ):
+        with pytest.raises(UserError, match=message):
+            find_target(model, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    "words", [("reproduce", "panel-a", "--records", "--scale", "paper"), ("records", "write", "panel-a"), ("report",)]
+)
+def test_where_nothing_was_measured_nothing_is_written(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "report.html").write_text("mine")
+    assert "error: no" in tepo(*words, cwd=tmp_path, code=2).stderr
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "runs"]

@@ -13,7 +13,6 @@ from tepo.common.schema import REQUIRED, Exclusive, Location, derived, document,
 from tepo.config.compose import _leaves, compose
 from tepo.formula import row
 from tepo.objectives import load_objective
-from tepo.problems import training_sets
 from tepo.problems.benchmarks import parse_benchmark
 from tepo.studies.study import parse_study
 
@@ -108,26 +107,12 @@ dataset:
   path: mine.jsonl
   split: test
 """
-TRAINING_SET = """count: 4
-hash: abc
-provenance: here
-licence: mine
-dataset:
-  path: mine.jsonl
-"""
-
-
-def load_training_set(path: Path) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_sets, "SETS", path.parent)
-        return training_sets.load_training_set(path.stem)
 
 
 FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "objective": (OBJECTIVE, load_objective),
     "study": (STUDY, parse_study),
     "benchmark": (BENCHMARK, parse_benchmark),
-    "training set": (TRAINING_SET, load_training_set),
 }
 
 

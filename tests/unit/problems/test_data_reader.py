@@ -145,14 +145,6 @@ def grader() -> Iterator[Grader]:
         yield one
 
 
-def write(folder: Path, *answers: str, prompts: str = "") -> str:
-    path = folder / "mine.jsonl"
-    asked = prompts or "".join(map(chr, range(97, 97 + len(answers))))
-    rows = [{"id": f"r{number}", "problem": f"{asked[number]}=", "answer": one} for number, one in enumerate(answers)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -239,7 +231,8 @@ def test_one_problem_with_two_golds_is_wrong_and_with_the_same_one_a_remark(grad
 
 
 def test_a_file_without_a_gold_that_can_be_read_is_refused(tmp_path: Path) -> None:
-    name = write(tmp_path, "N/A", r"\frac{")
+    rows = [{"id": answer, "problem": answer, "answer": answer} for answer in ("N/A", r"\frac{")]
+    name = str(_write(tmp_path / "mine.jsonl", rows))
     with pytest.raises(UserError, match="no reward would be given: 2 of 2 golds cannot be read"):
         check_golds(compose([f"data={name}"]))
     (tmp_path / "own.py").write_text("def reward(problem, response):\n    return 1.0\n")

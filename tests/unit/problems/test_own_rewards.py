@@ -222,18 +222,6 @@ def test_rows_without_answers_are_data_for_a_reward_that_is_given_columns(tmp_pa
     assert other_test != run_id(own_data(tmp_path)) == other_url
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["data.columns=[test]"], "no column 'test'"),
-        (["data.reward={a: FILE, b: grader}"], "no answers that the grader could compare with"),
-    ],
-)
-def test_what_does_not_go_with_columns_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        check_settings(Run(own_data(tmp_path, *(word.replace("FILE", str(tmp_path / "own.py")) for word in words))))
-
-
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
     refusal = pytest.raises(UserError, match="fails on all of 2 responses: ValueError")
     with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own, refusal as refused:

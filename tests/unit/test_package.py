@@ -97,21 +97,13 @@ def test_a_gpu_gets_the_versions_that_the_tests_run_on_a_cpu() -> None:
 LINES = re.sub(r"^#.*\n", "", (ROOT / "docker/Dockerfile").read_text(), flags=re.M).replace("\\\n", "").splitlines()
 
 
-def copied() -> list[str]:
-    """Sources that are copied from the repository."""
+def test_the_image_gets_all_that_the_wheel_is_built_from() -> None:
     lines = [line.split()[1:-1] for line in LINES if line.startswith("COPY ") and "--from=" not in line]
-    return [source for sources in lines for source in sources]
-
-
-def test_what_is_copied_is_there_and_let_through() -> None:
+    copied = {source for sources in lines for source in sources}  # from the repository
     rules = (ROOT / "docker/Dockerfile.dockerignore").read_text().split()
     assert rules[0] == "*"
-    let_through = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
-    assert {source.split("/")[0] for source in copied()} == let_through
-    assert [source for source in copied() if not (ROOT / source).exists()] == []
-
-
-def test_the_wheel_gets_all_that_it_is_built_from() -> None:
+    assert {f"!{source.split('/')[0]}" for source in copied} == {rule for rule in rules if rule[0] == "!"}
+    assert [source for source in copied if not (ROOT / source).exists()] == []
     wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], *PROJECT["license-files"]}
-    assert needed | {PROJECT["readme"], "pyproject.toml"} <= set(copied())
+    assert needed | {PROJECT["readme"], "pyproject.toml"} <= copied

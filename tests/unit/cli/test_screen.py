@@ -1,4 +1,3 @@
-import json
 import re
 import shlex
 import shutil
@@ -41,10 +40,9 @@ def test_any_store_can_be_named(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["train", "--dry-run", "--store", str(tmp_path / ODD)]).stdout
     assert re.search(rf"^run +{re.escape(str(tmp_path / ODD))}/[0-9a-f]+: new$", shown, re.M)
     ((_, (unit, *_)),) = plan_all(["panel-e"], "laptop", store=tmp_path / ODD)
-    rest = command(unit)[1:]
     in_job = slurm_job.in_shell(tmp_path / ODD, "node", "0", "n1:15000")
     assert shlex.split(in_job)[-5:] == ["tepo.launch.slurm_job", "node", str(tmp_path / ODD), "0", "n1:15000"]
-    assert f"--store={tmp_path / ODD}" in "=".join(rest)
+    assert f"--store={tmp_path / ODD}" in "=".join(command(unit)[1:])
 
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
@@ -92,15 +90,6 @@ def test_what_a_stranger_wrote_moves_no_cursor(
         assert "one\n        \ttwo" in shown.out
 
 
-def test_grade_says_how_many_in_its_last_line(tmp_path: Path) -> None:
-    file = tmp_path / "answers.jsonl"
-    rows = [{"gold": "7", "prediction": answer} for answer in (r"\boxed{9^{9^{9^9}}}", r"\boxed{7}", r"\boxed{8}")]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = CliRunner().invoke(app, ["data", "grade", str(file)])
-    assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["too much work", "exact", "different"]
-    assert done.stderr.startswith("1 of 3 right; 1 ran out of the grader's budget and count as wrong; grader ")
-
-
 def chat(*words: str | Path, lines: str) -> Any:
     return CliRunner().invoke(app, ["chat", *map(str, words)], input=lines)
 
@@ -124,8 +113,7 @@ def test_each_line_of_a_pipe_gets_a_response_on_standard_output_alone() -> None:
     done = chat("package:laptop", "--temperature", "0", lines="347+285=\n\n   \nwhy?\n<eos>1\n12*3=\r\n")
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [greedy("package:laptop", asked) for asked in ("347+285=", "12*3=")]
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()[2:4]] == ["not asked"] * 2
-    assert "1 statement with control tokens of the model: question 3 (<eos>)" in done.stderr
+    assert done.stderr.count("\nnot asked: ") == 2
 
 
 def test_a_run_is_asked_as_it_was_trained(run: RunFolder) -> None:

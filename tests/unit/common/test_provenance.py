@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,9 @@ def test_an_installed_package_has_no_commit(tmp_path: Path, monkeypatch: pytest.
 def test_a_repository_in_the_environment_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package, other = repository(tmp_path / "this"), repository(tmp_path / "other")
     git(other, "commit", "-q", "--allow-empty", "-m", "second")
+    commit = git(package, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(other.parent / ".git"))
-    found = provenance.checkout(package)
-    monkeypatch.delenv("GIT_DIR")
-    assert found == (git(package, "rev-parse", "HEAD"), False)
+    assert provenance.checkout(package) == (commit, False)
 
 
 def test_each_process_adds_a_session(tmp_path: Path) -> None:
@@ -73,20 +73,6 @@ def test_each_process_adds_a_session(tmp_path: Path) -> None:
     assert {**first, "ended": None} == running
     assert first["started"] <= first["ended"] <= second["started"] <= second["ended"]
     assert [path.name for path in tmp_path.iterdir()] == [provenance.FILE]
-
-
-def test_the_parts_of_a_sampler_join_the_session_that_is_open(tmp_path: Path) -> None:
-    provenance.add_sampler(tmp_path, {"runner": "V1"})  # another rank's, which writes nothing
-    assert provenance.sessions(tmp_path) == []
-    for runner in ("V1", "V2"):
-        with provenance.recorded(tmp_path, "train"):
-            provenance.add_sampler(tmp_path, {"runner": runner, "scheduler": "Scheduler"})
-            provenance.add_sampler(tmp_path, {})
-            assert provenance.sessions(tmp_path)[-1]["sampler"]["runner"] == runner
-    provenance.add_sampler(tmp_path, {"runner": "V3"})  # it has ended
-    found = provenance.sessions(tmp_path)
-    assert [session["sampler"]["runner"] for session in found] == ["V1", "V2"]
-    assert all(session["ended"] for session in found)
 
 
 @pytest.mark.parametrize("content", ["", '{"sessions": [1]}'])
@@ -114,9 +100,7 @@ def test_versions_are_read_without_importing_anything() -> None:
     code += "print(json.dumps([facts, [name for name in ('torch', 'vllm', 'numpy') if name in sys.modules]]))"
     facts, imported = json.loads(python("-c", code, OMP_NUM_THREADS="3").stdout)
     assert imported == []
-    import torch
-
-    assert torch.__version__.startswith(facts["torch"])  # the metadata may leave out what it was built for, as +cu130
+    assert version("torch").startswith(facts["torch"])  # which may leave out what it was built for, as +cu130
     assert (facts["python"], facts["threads"], facts["host"]) == (sys.version.split()[0], 3, os.uname().nodename)
     assert facts["cpu"]
     assert isinstance(facts["gpus"], list)

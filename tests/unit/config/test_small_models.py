@@ -1,7 +1,7 @@
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -22,8 +22,11 @@ from tests.support.runs import small
 ROOT = Path(__file__).parents[3]
 
 
-@dataclass(frozen=True)
-class Published:
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+SIZES += ("head_dim", "vocab_size")
+
+
+class Published(NamedTuple):
     """What the authors publish: the counts of the weights' files, those without embeddings from the model cards
     (billions, None where the card has none), and the sizes in config.json."""
 
@@ -80,18 +83,8 @@ def test_sizes_are_the_published_ones(name: str) -> None:
     assert shape.parameters == pytest.approx(published.parameters, rel=0.001)
     if published.rest:
         assert shape.parameters - shape.head_parameters == pytest.approx(published.rest * 1e9, rel=0.01)
-    hidden, inner, layers, heads, kv_heads, head_dim, words = published.sizes
-    config = published.config(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=words,
-        max_position_embeddings=published.positions,
-        tie_word_embeddings=True,
-    )
+    sizes = dict(zip(SIZES, published.sizes, strict=True))
+    config = published.config(**sizes, max_position_embeddings=published.positions, tie_word_embeddings=True)
     assert Shape.of_config(config) == shape
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

@@ -36,17 +36,12 @@ def values(hint: Any, meta: Any) -> str:
         return " or ".join(values(one, meta) for one in arguments) + nothing
     if origin is Literal:
         return ", ".join(f"`{one}`" for one in arguments)
-    if origin in (list, tuple):
-        return "list"
-    if origin is dict:
-        return "mapping"
+    if origin in (list, tuple, dict):
+        return "mapping" if origin is dict else "list"
     low, high = meta.get("low"), meta.get("high")
     bounds = [] if low is None else [f"{'above' if isinstance(low, Exclusive) else 'at least'} {low:g}"]
-    bounds += (
-        []
-        if high is None or high == float("inf")
-        else [f"{'below' if isinstance(high, Exclusive) else 'at most'} {high:g}"]
-    )
+    if high not in (None, float("inf")):
+        bounds.append(f"{'below' if isinstance(high, Exclusive) else 'at most'} {high:g}")
     return ", ".join([WORDS[hint], *bounds])
 
 

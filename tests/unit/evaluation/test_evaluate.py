@@ -1,11 +1,15 @@
 import json
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from tepo.analysis.run_result import RunResult
 from tepo.common import provenance
 from tepo.common.errors import UserError
 from tepo.common.provenance import sessions
@@ -13,16 +17,24 @@ from tepo.evaluation import regrade as module
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.regrade import regrade
 from tepo.evaluation.responses import ask
+from tepo.evaluation.results import conclude, read_result
+from tepo.evaluation.scores import score
 from tepo.evaluation.settings import Settings
+from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.evaluation.writer import EvaluationTask
-from tepo.problems.benchmarks import Benchmark
+from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.options import REVISION, revision
 from tepo.problems.problem import Problem
-from tepo.store.evaluation_result import Result, load_result, save_result
+from tepo.store.evaluation_result import SAMPLES, Result, load_result, save_result
 from tepo.store.samples_file import table_of, write_table
+from tepo_cli.main import main
+from tests.support.answers import compare
+from tests.support.answers import samples as rows_of
 from tests.support.samplers import Crowd, Dice, LastBox, Letters, ones
 from tests.unit.problems.chats import FAMILIES
+from tests.unit.store.conftest import own  # noqa: F401 a fixture
+from tests.unit.store.test_run_identity import edit, run_of
 
 ONE = [Problem("one", "1=", "1")]
 
@@ -85,9 +97,9 @@ def test_how_tokens_are_filtered_identifies_an_evaluation(tmp_path):
 
 def test_a_sampler_is_asked_for_the_filters_of_the_benchmark_and_the_end_of_a_turn():
     tokenizer, benchmark = FAMILIES["base asked by ChatML"]()[0], ones(prompt="boxed", top_p=0.9, top_k=9, min_p=0.1)
-    params = ask(benchmark, ONE, tokenizer, Settings()).params
-    assert (params.top_p, params.top_k, params.min_p, params.temperature) == (0.9, 9, 0.1, 1.0)
-    assert params.stop == (tokenizer.convert_tokens_to_ids("<|im_end|>"),)
+    params, end = ask(benchmark, ONE, tokenizer, Settings()).params, tokenizer.convert_tokens_to_ids("<|im_end|>")
+    drawn = params.top_p, params.top_k, params.min_p, params.temperature, params.stop
+    assert drawn == (0.9, 9, 0.1, 1.0, (end,))
 
 
 def test_a_problem_is_asked_with_its_own_system_prompt_and_a_raw_one_with_none():
@@ -118,14 +130,6 @@ def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path
     rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
     assert {row["grader"] for row in rows} == {"new"} == {result.grader}
     assert all(row["correct"] for row in rows if row["extracted"] in "12")
-
-
-def test_a_result_of_another_version_is_refused(tmp_path):
-    run(tmp_path)
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
-    with pytest.raises(UserError, match="format 0"):
-        load_result(tmp_path)
 
 
 def test_a_problem_may_have_a_tolerance_of_its_own(tmp_path):
@@ -202,20 +206,17 @@ BENCHMARKS = [
 ]
 
 
-def tasks(folder: Path, benchmarks: list[Benchmark] = BENCHMARKS) -> list[EvaluationTask]:
-    return [EvaluationTask(one, LastBox(), folder / one.name) for one in benchmarks]
-
-
-def measured(folder: Path, sampler: Dice, **options: int) -> list[Result]:
-    return evaluate(tasks(folder), sampler, Letters(), Settings(seed=7, **({"rows_per_part": 12} | options)))
+def measured(folder: Path, sampler: Dice, benchmarks: list[Benchmark] = BENCHMARKS) -> list[Result]:
+    tasks = [EvaluationTask(one, LastBox(), folder / one.name) for one in benchmarks]
+    return evaluate(tasks, sampler, Letters(), Settings(seed=7, rows_per_part=12))
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Each benchmark by itself, one slice after another."""
     folder = tmp_path_factory.mktemp("alone")
-    for task in tasks(folder):
-        evaluate([task], Dice(), Letters(), Settings(seed=7, rows_per_part=12))
+    for one in BENCHMARKS:
+        measured(folder, Dice(), [one])
     return folder
 
 
@@ -270,3 +271,102 @@ def test_a_part_holds_what_has_ended_and_a_damaged_one_is_sampled_again(tmp_path
         part.write_bytes(part.read_bytes()[:-20])
     measured(tmp_path, Crowd(20, 4))
     same(tmp_path, alone)
+
+
+def twelve() -> object:
+    """Twelve problems, four samples each, the first c of which are right at problem c."""
+    return table_of([
+        {"problem": f"p{p:02}", "sample": k, "extracted": str(k), "correct": k < p % 5, "reason": "", "tokens": 10 + k,
+         "finish": "length" if k == p == 3 else "stop", "grader": "g"}
+        for p in range(12) for k in range(4)
+    ])  # fmt: skip
+
+
+@pytest.fixture
+def quoted(tmp_path: Path) -> Path:
+    """A finished evaluation with a subset of half of its problems."""
+    table = twelve()
+    write_table(tmp_path / SAMPLES, table)
+    half = {"half": score(table.slice(0, 24))}
+    save_result(tmp_path, replace(conclude("mine", None, table, "g", {}), subsets=half))
+    return tmp_path
+
+
+def with_half() -> object:
+    part = SimpleNamespace(without=tuple(f"p{p:02}" for p in range(6, 12)))
+    return replace(load_benchmark("add3"), name="mine", subsets={"half": part})
+
+
+def test_what_is_quoted_is_what_the_samples_give(quoted: Path) -> None:
+    first = read_result(quoted, with_half())
+    assert json.loads(json.dumps(asdict(first))) == json.loads((quoted / "result.json").read_text())
+    # computed anew
+    edit(quoted / "result.json", lambda held: held.update(interval=[0.0, 1.0]))
+    edit(quoted / "result.json", lambda held: held["subsets"].update(other=held["scores"]))
+    assert read_result(quoted, with_half()) == first
+    assert set(first.subsets) == {"half"}
+    assert read_result(quoted / "nowhere") is None
+
+
+NAMES = [f"{kind}@{k}" for kind, k in (("avg", 4), ("pass", 2), ("pass", 4), ("maj", 4))] + ["truncated", "mean_tokens"]
+
+
+@pytest.mark.parametrize("where", ["scores", "half"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [0.123, float("nan"), None])
+def test_no_other_number_is_quoted(value: object, name: str, where: str, quoted: Path) -> None:
+    edit(quoted / "result.json", lambda held: {**held, **held["subsets"]}[where].update({name: value}))
+    with pytest.raises(UserError, match=r"damaged|not a result of this version|its samples give") as caught:
+        read_result(quoted, with_half())
+    assert caught.value.where == str(quoted / "result.json")
+
+
+@pytest.mark.parametrize("change", [{"accuracy": 0.9}, {"problems": 6}, {"timeouts": 1}, {"grader": "of today"}])
+def test_nor_are_other_facts(change: dict, quoted: Path) -> None:
+    edit(quoted / "result.json", lambda held: held.update(change))
+    with pytest.raises(UserError, match=r"not those behind|damaged"):
+        read_result(quoted)
+
+
+@pytest.mark.usefixtures("own")
+def test_every_command_that_quotes_looks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = run_of(tmp_path / "store")
+    edit(unit.folder.path / "eval" / "add3" / "result.json", lambda held: held.update(accuracy=0.99))
+    with pytest.raises(UserError):
+        RunResult(unit.folder.path).scores()
+    for code, words in (
+        (2, ["eval", "-m", unit.id, "add3"]),
+        (2, ["train", *unit.overrides, "--evaluate", "--quiet"]),
+        (1, ["doctor", "--no-selftest"]),
+    ):
+        monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = "".join(capsys.readouterr())
+        assert (ended.value.code, "not those behind" in said, "99.0" in said) == (code, True, False), words
+
+
+@pytest.mark.parametrize(("seeds", "problems", "per_problem"), [(1, 10, 1), (2, 12, 3), (3, 13, 2)])
+def test_any_order_of_the_lines_gives_the_same_bits(seeds: int, problems: int, per_problem: int) -> None:
+    chances, benchmarks = {"one": 0.4, "two": 0.6}, ("c", "b", "a")
+    frame = rows_of(chances, seeds=seeds, problems=problems, per_problem=per_problem, benchmarks=benchmarks)
+    shuffled = frame.sample(frac=1, random_state=seeds)
+    one, two = (
+        summarize(given, draws=50).sort_values(["row", "benchmark"], ignore_index=True) for given in (frame, shuffled)
+    )
+    pd.testing.assert_frame_equal(one, two, check_exact=True)
+    on = ("a", "b", "c", AVERAGE, MEAN)
+    assert repr(compare(frame, "one", on)) == repr(compare(shuffled, "one", on))
+
+
+@pytest.mark.parametrize("per_problem", [1, 5])
+def test_a_finished_evaluation_and_a_table_have_the_same_interval(per_problem: int) -> None:
+    """Ten problems or more: `ones-10` sorts before `ones-2`, and the file holds it after."""
+    frame = rows_of({"one": 0.4}, seeds=1, problems=12, per_problem=per_problem, benchmarks=("ones",))
+    line = summarize(frame).set_index("benchmark").loc["ones"]
+    filled = frame.assign(extracted=frame["sample"].astype(str), correct=frame["right"] > 0, finish="stop", tokens=7)
+    for rows in (filled, filled.sample(frac=1, random_state=np.random.RandomState(1))):
+        result = conclude("ones", ones(12, per_problem), table_of(rows.to_dict("records")), "grader", {})
+        assert (result.accuracy, result.interval) == (line["mean"], (line["low"], line["high"]))

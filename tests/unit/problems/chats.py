@@ -122,15 +122,3 @@ FAMILIES = {
     name: lambda template=template, form=form, end=end: (byte_tokenizer(template, **form), end)
     for name, (template, form, end) in _KINDS.items()
 }
-SHIPPED = {  # the models that are asked by their chat template, in the style of which family
-    "qwen2.5-7b": "base asked by ChatML",
-    "qwen2.5-32b": "base asked by ChatML",
-    "qwen3-14b": "ChatML that thinks",
-    "deepseek-r1-distill-llama-8b": "distilled",
-    "deepseek-r1-distill-qwen-7b": "distilled",
-    "mistral-7b-instruct-v0.2": "[INST]",
-    "smollm2-135m": "base asked by ChatML",
-    "smollm2-135m-hub": "base asked by ChatML",
-    "smollm2-135m-words": "base asked by ChatML",
-    "smollm2-135m-wordings": "base asked by ChatML",
-}

@@ -23,7 +23,6 @@ from tepo.problems.sources import read_problem_file
 from tepo.problems.training_sets import system_of
 from tepo.store.run_id import identity
 from tepo.training.preflight import check_golds
-from tepo_cli.commands.problems import _row
 
 WANTED = [("What is 2 + 3?", "5"), ("What is 70 * 20?", "1400"), ("Half of 3?", "\\frac{3}{2}")]
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "{}"}]
@@ -79,41 +78,24 @@ def test_every_form_in_every_kind_of_file_gives_the_same_problems(form, suffix, 
     )
 
 
-@pytest.mark.parametrize("column", ["messages", "conversations", "prompt", "system_prompt"])
+@pytest.mark.parametrize("column", ["messages", "prompt", "system_prompt"])
 def test_system_prompts_are_kept_by_choice(column, tmp_path):
-    forms = {
-        "messages": FORMS["chat"],
-        "conversations": lambda q, a: {
-            "conversations": [
-                {"from": "system", "value": "Be brief."},
-                *({"from": who, "value": text} for who, text in (("human", q), ("gpt", f"\\boxed{{{a}}}"))),
-            ]
-        },
-        "prompt": FORMS["verl"],
-        "system_prompt": lambda q, a: {"question": q, "answer": a, "system_prompt": "Be brief.\n"},
-    }
-    path = _write(tmp_path / "own.parquet", [forms[column](*one) for one in WANTED])
+    own_column = {"question": "1?", "answer": "1", "system_prompt": "Be brief.\n"}
+    form = {"messages": FORMS["chat"], "prompt": FORMS["verl"]}.get(column, lambda q, a: own_column)
+    path = _write(tmp_path / "own.parquet", [form("1?", "1")])
     plain, words = read_data(str(path)), [f"data={path}", f"data.fields.system={column}"]
     config = compose(words)
     kept = read_data(str(path), config.data.fields)
-    assert [(one.prompt, one.answer) for one in kept.problems] == WANTED
-    assert {one.system for one in kept.problems} == {"Be brief."} != {one.system for one in plain.problems} == {""}
+    assert [(one.prompt, one.answer, one.system) for one in kept.problems] == [("1?", "1", "Be brief.")]
+    assert [(one.prompt, one.answer, one.system) for one in plain.problems] == [("1?", "1", "")]
     assert kept.losses() == ["one system prompt for all problems; benchmarks are asked with it, too"]
-    if column != "system_prompt":  # which is no message
-        assert plain.losses() == [f"system messages left out of 3 rows: {words[1]} keeps them"]
     assert system_of(config.data) == "Be brief."
     assert identity(config)["problems"] != identity(compose(words[:1]))["problems"]  # other prompts, another run
 
 
 def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
-    rows = [
-        {"question": "1 + 1?", "answer": "2"},
-        {"question": "", "answer": "2"},
-        {"question": "2 + 2?", "answer": ""},
-        {"question": "3 + 3?", "answer": "nan"},
-        {"question": "4 + 4?", "answer": "long " * 60},
-        {"question": "1 + 1?", "answer": "2"},
-    ]
+    pairs = (("1 + 1?", "2"), ("", "2"), ("2 + 2?", ""), ("3 + 3?", "nan"), ("4 + 4?", "long " * 60), ("1 + 1?", "2"))
+    rows = [{"question": question, "answer": answer} for question, answer in pairs]
     read = read_data(str(_write(tmp_path / "own.csv", rows)))
     assert read.dropped == {"without a problem": 1, "without an answer": 2, "whose solution marks no final answer": 1}
 
@@ -132,21 +114,6 @@ def test_columns_of_other_names_are_named_in_the_configuration(tmp_path):
     assert identity(config)["problems"] == identity(compose([f"data={renamed}"]))["problems"]  # by content alone
     with pytest.raises(UserError, match=r"no column 'Lohn\.silver'"):
         read_data(str(path), fields | {"answer": "Lohn.silver"})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("own.csv", None, "no such file"),
-        ("own.parquet", "no parquet", "not read as .parquet"),
-        ("own.csv", "question,answer\n,\n", "no column holds|no problem in it"),
-    ],
-)
-def test_what_cannot_be_read_ends_in_a_sentence(name, content, message, tmp_path):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=message):
-        read_data(str(tmp_path / name))
 
 
 @pytest.mark.reasoning_gym
@@ -178,31 +145,17 @@ def grader() -> Iterator[Grader]:
         yield one
 
 
-def write(folder: Path, *answers: str, prompts: str = "") -> str:
-    path = folder / "mine.jsonl"
-    asked = prompts or "".join(map(chr, range(97, 97 + len(answers))))
-    rows = [{"id": f"r{number}", "problem": f"{asked[number]}=", "answer": one} for number, one in enumerate(answers)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"id": "c", "problem": "p", "answer": "1", "answer": "2"}', "line 3: the key 'answer' is there twice"),
         ('{"id": "c", "problem": "p", "answer": Infinity}', r"line 3: the answer is Infinity.*in quotes it is \\infty"),
-        ('{"id": "c", "problem": "p", "answer": NaN}', "line 3: the gold answer is NaN"),
         ('{"id": "c", "problem": "p", "answer": 1e400}', "line 3: the answer 1e400 would be read as inf"),
-        ('{"id": "c", "problem": "p", "answer": 1e-99999999999999999999}', "would be read as 0.0"),
         ('{"id": "c", "problem": "p", "answer": [5]}', "line 3: the answer is neither a text nor a number"),
-        ('{"id": "c", "problem": "p", "answer": false}', "line 3: the answer is neither"),
-        ('{"id": "c", "problem": "p", "answer": null}', "line 3: no answer$"),
-        ('{"id": "c", "problem": "p", "answer": " "}', "line 3: the gold answer is empty"),
         ('{"id": "c", "problem": "\\ud800", "answer": "1"}', "line 3: .*half a character: '.ud800'"),
         ("[" * 5000, "nested more than 100 deep"),
         ('{"id": "b", "problem": "p", "answer": "1"}', "lines 2, 3 have the same id 'b'"),
         ('{"id": "c", "problem": "p", "ans', "line 3: not JSON from column 29 on"),
-        ('{"id": "c", "problem": "p\0", "answer": "1"}', "line 3: not JSON"),
     ],
 )
 def test_a_row_that_is_not_what_it_says_is_refused_with_its_line(tmp_path: Path, content: str, message: str) -> None:
@@ -214,7 +167,6 @@ def test_a_row_that_is_not_what_it_says_is_refused_with_its_line(tmp_path: Path,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"id,problem,answer\na,1+1=,2\n", "none of its 2 lines is JSON; line 1: not JSON from column 1 on"),
         (b"PAR1" + zlib.compress(GOOD.encode() * 99) + b"\n\xffPAR1", "is JSON; line 1: not text in UTF-8"),
         (GOOD.encode("utf-16-be"), "the file is in UTF-16"),
         (b"", "the file holds no problems"),
@@ -235,6 +187,7 @@ def test_what_was_valid_has_the_content_that_it_had(tmp_path: Path) -> None:
     problems = read_problem_file(tmp_path / "x.jsonl")
     shown = ["5", "5.0", "100000.0", "0.30000000000000004", "12345678901234567890", "5 ", "1e+22", "-0.0", "1.1"]
     assert [problem.answer for problem in problems] == shown
+    assert pair_of({"gold": 1e5, "prediction": float("nan")}) == ("100000.0", "NaN")  # of a row to grade
     assert set_hash(problems) == "b1e524b9e9d32d65128506c8f4cc49ca4bc7484547f3dcf03c1b837fb9171306"
 
 
@@ -278,23 +231,10 @@ def test_one_problem_with_two_golds_is_wrong_and_with_the_same_one_a_remark(grad
 
 
 def test_a_file_without_a_gold_that_can_be_read_is_refused(tmp_path: Path) -> None:
-    name = write(tmp_path, "N/A", r"\frac{")
+    rows = [{"id": answer, "problem": answer, "answer": answer} for answer in ("N/A", r"\frac{")]
+    name = str(_write(tmp_path / "mine.jsonl", rows))
     with pytest.raises(UserError, match="no reward would be given: 2 of 2 golds cannot be read"):
         check_golds(compose([f"data={name}"]))
     (tmp_path / "own.py").write_text("def reward(problem, response):\n    return 1.0\n")
     assert check_golds(compose([f"data={name}", f"data.reward={tmp_path}/own.py"])) == ""
     assert check_golds(compose([])) == ""
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"gold": "1", "gold": "2", "prediction": "1"}', "the key 'gold' is there twice"),
-        ('{"gold": "NaN", "prediction": "1"}', "the gold is NaN"),
-        ('{"gold": 12345678901234567890.5, "prediction": "1"}', "put it in quotes"),
-    ],
-)
-def test_rows_to_grade_go_through_the_same_door(line: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        _row(line.encode())
-    assert pair_of({"gold": 1e5, "prediction": float("nan")}) == ("100000.0", "NaN")

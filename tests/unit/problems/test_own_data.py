@@ -39,7 +39,6 @@ def _golds(read: ReadData) -> list[tuple[str, str]]:
 # a solution, and its gold, or the reason why it has none
 SOLUTIONS = {
     "a heading alone": ("We add.\n#### Conclusion\nSo it is 5.", ValueError(UNMARKED)),
-    "a mark in one line": ("2 + 3 = 5 #### 5", "5"),
     "a box behind a mark": ("#### \\boxed{5}", "5"),
     "mark and box agree": ("It is \\boxed{1{,}400}.\n#### 1,400", "1{,}400"),
     "mark and box differ": (
@@ -47,7 +46,6 @@ SOLUTIONS = {
         ValueError("whose solution marks two answers, in \\boxed{} and after ####"),
     ),
     "a pair of long numbers": ("#### (1,200)", "(1,200)"),
-    "a decimal comma": ("#### 3,5", "3,5"),
     "thousands": ("#### $1,234,567.50", "$1234567.50"),
     "a list of boxes": ("$x = \\boxed{1}$ or $x = \\boxed{2}$", "1, 2"),
     "an open box": ("So \\boxed{5", ValueError("with an unclosed box")),
@@ -56,7 +54,6 @@ SOLUTIONS = {
     "tags": ("<think>3?</think><answer>4</answer>", "4"),
     "a worked solution": ("We add 2 and 2 and get 4 because 2+2=4.", ValueError(UNMARKED)),
     "a sentence that the grader reads": ("The answer is 5", "The answer is 5"),
-    "words": ("12 apples and 3 oranges", "12 apples and 3 oranges"),
 }
 
 
@@ -82,18 +79,10 @@ ROWS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]] | str]] = {
         [("Solve for x.\n\nx + 1 = 2", "1"), ("1 + 1?", "2")],
     ),
     "TRL": ([{"prompt": _user("1?"), "completion": [{"role": "assistant", "content": "1"}]}], [("1?", "1")]),
-    "tools": (
-        [{"messages": _user("1?", ("assistant", None), ("tool", "7"), ("assistant", "\\boxed{1}"))}],
-        [("1?", "1")],
-    ),
     "printed by Python": ([{"prompt": str(_user("1?")), "reward_model": "{'ground_truth': '1'}"}], [("1?", "1")]),
     "an unknown role": (
         [{"messages": _user("1?", ("narrator", "Then"), ("assistant", "1"))}],
         "with a message by 'narrator', not by a user, an assistant, a system or a tool",
-    ),
-    "an answer first": (
-        [{"messages": [{"role": "assistant", "content": "Hi"}, *_user("1?", ("assistant", "1"))]}],
-        "whose question follows an answer",
     ),
     "several answers": ([{"question": "1?", "answer": ["1", "2"]}], "with several answers"),
     "an answer in a list": ([{"question": "1?", "answer": '["1"]'}], [("1?", "1")]),
@@ -148,10 +137,6 @@ ROWS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]] | str]] = {
         [{"question": "How many?", "answer": "4", "images": [], "image": "None"}],
         [("How many?", "4")],
     ),
-    "ARC as it was published": (
-        [{"id": "x", "question": {"stem": "Which?", "choices": []}, "answerKey": "A"}],
-        "whose problem has keys and values: data.fields.problem=COLUMN.KEY, as stem",
-    ),
     "Markdown": ([{"question": "How many? ![](https://example.org/a.png)", "answer": "4"}], PICTURE),
 }
 
@@ -199,26 +184,13 @@ def test_what_verify_says_of_a_row_is_what_training_does_with_it(
     assert f"dropped 1 row: 1 {UNMARKED}" in check_golds(compose([f"data={name}"]))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "row", "said"),
-    [
-        (".json", {"question": "1?", "answer": "<think>3?</think>4"}, "1 gold guessed: own-0 ("),
-        (
-            ".jsonl",
-            {"id": "a", "problem": "1?", "answer": "We add because 2+2=4."},
-            "is a worked solution, not an answer)",
-        ),
-    ],
-)
-def test_verify_ends_with_1_where_a_gold_is_a_guess(
-    suffix: str, row: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / f"own{suffix}"
-    path.write_text(json.dumps(row))
+def test_verify_ends_with_1_where_a_gold_is_a_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"question": "1?", "answer": "<think>3?</think>4"}))
     with pytest.raises(UserError, match="golds to mend in") as wrong:
         verify([str(path)])
     assert wrong.value.exit_code == 1
-    assert said in capsys.readouterr().out
+    assert "1 gold guessed: own-0 (" in capsys.readouterr().out
 
 
 @given(st.integers(0, 10**12), st.lists(st.integers(0, 10**6), min_size=2, max_size=4))

@@ -24,18 +24,13 @@ OLDER = tuple(name for name in SYMBOLIC if not name.startswith("run"))
 LAPTOP_TASKS = ("add3", "add4", "mul2", "mul3", "mod4", "gcd", "max4", "lin", "ds6")
 
 
-def _gcd(text: str) -> int:
-    one, two = map(int, re.findall(r"\d+", text))
-    return max(d for d in range(1, one + 1) if one % d == 0 and two % d == 0)
-
-
 def _gold(prompt: str) -> int:
     """The answer worked out from the prompt alone, by other means than the generator's."""
     numbers = list(map(int, re.findall(r"\d+", prompt)))
     if prompt.endswith("?"):
         return _told(prompt)
     if prompt.startswith("gcd"):
-        return _gcd(prompt)
+        return max(d for d in range(1, numbers[0] + 1) if numbers[0] % d == numbers[1] % d == 0)
     if prompt.startswith("max"):
         return sorted(numbers)[-1]
     if prompt.startswith("sum"):
@@ -100,14 +95,12 @@ def test_answers_and_chains_are_right(name):
 
 @pytest.mark.parametrize("name", ["add3", "mul3", "mod4", "gcd", "lin", "mul22"])
 def test_every_equation_of_a_clean_chain_holds(name):
-    """Read the chain as a person would:
-    each `expression=result` must be true (a result may open the next expression)."""
+    """Each `expression=result` is true; a result may open the next expression."""
     for example in generate_examples({name: 1}, 30, seed=4, split="train"):
         for part in example.solution().split("\\boxed")[0].strip(",").split(","):
             *sides, last = part.split("=")
-            assert [_value(side) for side in sides] == [
-                int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]
-            ]
+            results = [re.match(r"\d+", side).group() for side in [*sides[1:], last]]
+            assert [_value(side) for side in sides] == list(map(int, results))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +109,6 @@ def test_every_equation_of_a_clean_chain_holds(name):
         ("add2", (47, 85), {"7+5=12,4+8+1=13,", "7+5=12,", "4+8+1=13,", ""}),
         ("mul2", (47, 6), {"7*6=42,4*6=24+4=28,", "7*6=42,4*6+4=28,", "7*6=42,", "4*6=24+4=28,", "4*6+4=28,", ""}),
         ("ds4", (4839,), {"4+8=12+3=15+9=24,", "4+8+3=15+9=24,", "4+8=12+3+9=24,", "4+8+3+9=24,"}),
-        ("sort3", (417,), {"4,14,147,", "14,147,", "4,147,", "4,14,", "4,", "14,", "147,", ""}),
     ],
 )
 def test_a_terse_chain_leaves_any_steps_out_and_keeps_the_answer(name, operands, chains):
@@ -221,10 +213,7 @@ def test_prompts_and_ids_are_unique_and_weights_hold():
     assert {problem.family for problem in problems} == {"add3", "ds6"}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "split", "message"),
-    [({"ad3": 1}, "train", "did you mean 'add3'"), ({"add3": -1}, "train", "not negative")],
-)
-def test_bad_input_is_named(tasks, split, message):
-    with pytest.raises(UserError, match=message):
-        generate(tasks, 1, 0, split)
+def test_bad_input_is_named():
+    for tasks, message in (({"ad3": 1}, "did you mean 'add3'"), ({"add3": -1}, "not negative")):
+        with pytest.raises(UserError, match=message):
+            generate(tasks, 1, 0, "train")

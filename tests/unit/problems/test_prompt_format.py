@@ -15,7 +15,7 @@ from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_prompts, render_prompt
 from tepo.sampling.sampler import Response, response_texts
 from tepo.training.rollout.prompt_stream import training_problems
-from tests.unit.problems.chats import CHATML, FAMILIES, INST, PARTS, SHIPPED, byte_tokenizer, word_tokenizer
+from tests.unit.problems.chats import CHATML, FAMILIES, INST, byte_tokenizer, word_tokenizer
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 SWITCH = PLAIN + (
@@ -39,8 +39,6 @@ def tokenizer(template: str | None = None) -> Any:
         (PLAIN, "1+1?", {"prompt": "boxed"}, f"<user>{REQUEST}<assistant>"),
         (None, "1+1?", {"prompt": "boxed"}, f"Question:\n{REQUEST}\n\nAnswer:\n"),
         (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "base"}, f"Question:\n{REQUEST}\n\nAnswer:\n"),
-        (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "raw"}, REQUEST),
-        (None, "1+1", {"prompt": "Solve {problem} now.", "wrap": "raw"}, "Solve 1+1 now."),
         (
             None,
             r"{problem} {request} \frac{1}{2}",
@@ -56,10 +54,8 @@ def test_what_goes_around_a_request(template: str | None, statement: str, form: 
 @pytest.mark.parametrize(
     ("template", "thinking", "ending"),
     [
-        (SWITCH, None, "<assistant>"),
         (SWITCH, False, "<assistant><think>\n\n</think>\n\n"),
         (OPENS, False, "<assistant><think>\n\n</think>\n\n"),
-        (LEAVES, None, "<assistant>"),
         (LEAVES, True, "<assistant><think>\n"),
         (LEAVES, False, "<assistant><think>\n\n</think>\n\n"),
     ],
@@ -108,23 +104,19 @@ def test_each_problem_has_its_own_system_prompt_or_none(family: str) -> None:
 
 
 USERS_ALONE = "{% for m in messages if m.role != 'system' %}<user>{{ m.content }}{% endfor %}<assistant>"
-LOST, NO_TURN = "leaves out or changes the system prompt of 1 problem (p0)", "needs a chat template, and none is in use"
 
 
 @pytest.mark.parametrize(
-    ("template", "form", "message"),
+    ("template", "message"),
     [
-        (INST, {}, "chat template fails with a system prompt: roles must take turns"),
-        (USERS_ALONE, {}, LOST),
-        (PLAIN, {"wrap": "base"}, NO_TURN),
+        (INST, "chat template fails with a system prompt: roles must take turns"),
+        (USERS_ALONE, r"leaves out or changes the system prompt of 1 problem \(p0\)"),
+        (None, "needs a chat template, and none is in use"),
     ],
 )
-def test_a_system_prompt_that_the_model_would_not_be_given_is_refused(template: Any, form: dict, message: str) -> None:
-    with pytest.raises(UserError) as found:
-        encode_prompts(
-            [Problem("p0", "1?", "1", system="Be brief.")], tokenizer(template), **{"prompt": "boxed", **form}
-        )
-    assert message in found.value.what
+def test_a_system_prompt_that_the_model_would_not_be_given_is_refused(template: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        encode_prompts([Problem("p0", "1?", "1", system="Be brief.")], tokenizer(template), prompt="boxed")
 
 
 def test_a_chat_prompt_gets_no_second_start_token() -> None:
@@ -194,14 +186,6 @@ def test_the_grader_sees_the_first_turn_alone(family: str) -> None:
     assert response_texts([cut], made) == [text]  # nothing is taken from one that was cut off
 
 
-def test_each_shipped_model_that_is_asked_by_its_template_has_a_family_here() -> None:
-    asked_plainly = {"laptop", "own"}
-    wrapped = {name for name in options("model") if name not in asked_plainly}
-    wrapped = {name for name in wrapped if compose([f"model={name}", "data=gsm8k"]).model.wrap == "auto"}
-    assert wrapped == set(SHIPPED)
-    assert set(SHIPPED.values()) <= set(FAMILIES)
-
-
 GENERATES = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 
 
@@ -209,9 +193,7 @@ GENERATES = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     ("changes", "form", "message"),
     [
         ({"appended": "</s>", "eos_token": "</s>"}, {}, "appends </s> to a prompt"),
-        ({"bos": "<|t|>", "appended": "<|t|>", "eos_token": "<|t|>"}, {"prompt": "raw"}, r"appends <\|t\|>"),
         ({"template": CHATML.replace(GENERATES, "")}, {}, "ignores add_generation_prompt: .* begin with '<|im_start|>"),
-        ({"template": CHATML.replace(GENERATES, GENERATES + "<|im_end|>")}, {}, r"ends with <\|im_end\|>"),
         ({"eos_token": "</s>"}, {"prompt": "Say {problem}</s>", "wrap": "raw"}, "ends with </s>"),
     ],
 )
@@ -228,7 +210,6 @@ def turns(content: str) -> str:
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
-        (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),
         (normalizers.Replace("1 2", "2"), "1 2 + 3", r"changes 1 problem \(p0\)"),  # each of its letters is there
     ],
 )
@@ -240,7 +221,6 @@ def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
     assert "has no !, Y" in refused(made, "3", prompt="{problem} Y !", wrap="raw")
 
 
-@pytest.mark.parametrize("prompt", ["boxed", "raw"])
 @pytest.mark.parametrize(
     ("statement", "token"),
     [
@@ -250,19 +230,19 @@ def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
         ("ask <think>why</think>", "<think>, </think>"),
     ],
 )
-def test_a_statement_with_a_control_token_is_refused_by_name(statement: str, token: str, prompt: str) -> None:
+def test_a_statement_with_a_control_token_is_refused_by_name(statement: str, token: str) -> None:
     marks = [AddedToken("<|strip|>", lstrip=True, rstrip=True, special=True)]
     marks += [AddedToken(tag, normalized=True, special=True) for tag in ("<|im_start|>", "<|im_end|>")]
     thinks = CHATML + "{# <think> </think> #}"
     made = byte_tokenizer(thinks, added=[*marks, "<think>", "</think>"], eos_token="<|endoftext|>")
     made.backend_tokenizer.normalizer = normalizers.NFKC()
-    if "think" in token and prompt == "raw":  # plain words where no template gives them a meaning
-        assert ask(made, statement, prompt="raw")
-        return
-    found = refused(made, "What is 2+2?", statement, prompt=prompt)
-    named = re.fullmatch(r"1 statement with control tokens of the model: p1 \((.*)\)", found)
-    assert named
-    assert sorted(named[1].split(", ")) == sorted(token.split(", "))
+    message = "1 statement with control tokens of the model: p1 ("
+    for prompt in ("boxed", "raw"):
+        if "think" in token and prompt == "raw":  # plain words where no template gives them a meaning
+            assert ask(made, statement, prompt="raw")
+            continue
+        names = refused(made, "What is 2+2?", statement, prompt=prompt).removeprefix(message).removesuffix(")")
+        assert sorted(names.split(", ")) == sorted(token.split(", "))
 
 
 def test_a_control_token_that_statement_and_template_make_together_is_found() -> None:
@@ -293,11 +273,8 @@ LOOP = (
     ("template", "message"),
     [
         ("{{ raise_exception('not \x1b[31mtoday\u202e') }}", r"template fails: not \\x1b\[31mtoday\\u202e$"),
-        ({"tools": CHATML, "rag": CHATML}, r"has several versions \(tools, rag\), and none is called default"),
         ("{{ 'a' * 12000000000 }}", "takes more than 1,024 MiB of memory"),
         ("{{ messages.append(1) }}", "fails: access to attribute 'append'"),
-        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails: maximum recursion depth"),
-        (PARTS.replace("part.text", "part.text[:5]"), "leaves it out or changes it"),
         (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
         (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
     ],

@@ -1,11 +1,11 @@
 import contextlib
 import csv
 import io
+import itertools
 import json
 import random
 import re
 import zlib
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,13 @@ def rows_of(path: Path, encoding: str | None = None) -> list[dict]:
 
 
 READ = {
-    "commas": (".csv", TABLE, TWO),
     "semicolons": (".csv", 'question;answer\n1 + 1?;"2"\n2, 2?;4\n', TWO),
-    "tabs": (".tsv", "question\tanswer\n1 + 1?\t2\n2, 2?\t4\n", TWO),
     "another separator in a name": (".csv", 'question,answer,"a;b"\n1 + 1?,2,\n', [{**TWO[0], "a;b": ""}]),
     "told to Excel": (".csv", "sep=;\r\nquestion;answer\r\n1 + 1?;2\r\n2, 2?;4\r\n", TWO),
     "CR": (".csv", TABLE.replace("\n", "\r"), TWO),
     "blank lines": (".csv", "\n" + TABLE.replace("\n", "\n  \n"), TWO),
     "blanks around names and before quotes": (".csv", ' question , answer\n1 + 1?, 2\n "2, 2?", "4"\n', TWO),
-    "lines in a field": (".csv", 'question,answer\n"a,\n""b""\n\n,5",2\n', [{Q: 'a,\n"b"\n\n,5', A: "2"}]),
     "quotation marks inside": (".csv", 'question,answer\nSay "a",2\n', [{Q: 'Say "a"', A: "2"}]),
-    "one column": (".csv", 'question\n"a, b"\nc; d\n', [{Q: "a, b"}, {Q: "c; d"}]),
     "an index without a name": (".csv", ",question,answer\n0,1 + 1?,2\n", TWO[:1]),
     "empty cells, nan, None": (
         ".csv",
@@ -57,9 +53,7 @@ READ = {
     "a mark of UTF-8": (".csv", ("\ufeff" + TABLE).encode(), TWO),
     "UTF-16, as Excel's Unicode text": (".csv", "question\tanswer\nOù est l’été?\t5\n".encode("utf-16"), PARIS),
     "line separators of Unicode": (".csv", "question,answer\na\u2028b\x85c,2\n", [{Q: "a\u2028b\x85c", A: "2"}]),
-    "JSON": (".json", json.dumps(TWO, indent=1), TWO),
     "JSON lines put together, each with a mark": (".jsonl", "\n".join("\ufeff" + json.dumps(row) for row in TWO), TWO),
-    "JSON lines in .json": (".json", "\n".join(map(json.dumps, TWO)), TWO),
     "one row with a list of objects": (".json", json.dumps({**TWO[0], "c": [{"a": 1}]}), [{**TWO[0], "c": [{"a": 1}]}]),
     "rows below a key": (".json", json.dumps({"version": 2, "tags": ["a"], "meta": {"n": 2}, "data": TWO}), TWO),
 }  # name: suffix, content, rows
@@ -79,17 +73,10 @@ REFUSED = {
         "question,answer\n1 + 1?,2,x\n2?,4\n3?,6,y\n",
         "3 fields in line 2 and 3 fields in line 4",
     ),
-    "a field less": (".csv", "question,answer\n1 + 1?,2\n2?\n", "1 field in line 3"),
-    "a ragged line after one of several lines": (".csv", 'question,answer\n"a\nb",2\n3\n', "1 field in line 4"),
     "a quotation mark that swallows rows": (
         ".csv",
         'question,answer\n"Two?,2\nThree?,3\nIs "3" it?,3\n',
         "lines 2 to 4: a quotation",
-    ),
-    "one that swallows the rest": (
-        ".csv",
-        'question,answer\na?,1\n"Two?,2\nThree?,3\n',
-        "lines 3 to 4: a quotation mark",
     ),
     "one that closes inside the field": (".csv", 'question,answer\n"Two" plus?,2\n', "line 2: a quotation mark opens"),
     "in a TSV, to the end of a field": (
@@ -108,10 +95,7 @@ REFUSED = {
     "nothing": (".csv", "", "the file is empty"),
     "Latin-1": (".csv", "question,answer\nà,2\n".encode("latin-1"), r"line 2: not text in UTF-8[\s\S]*encoding=cp1252"),
     "UTF-16 without its mark": (".csv", TABLE.encode("utf-16-le"), r"NUL bytes[\s\S]*utf-16-le"),
-    "half of a character of UTF-16": (".csv", TABLE.encode("utf-16")[:-1], r"not text in utf-16[\s\S]*cut off"),
     "a list in JSON lines": (".jsonl", json.dumps(TWO[0]) + "\n[1]\n", "line 2: not keys and values"),
-    "a text among rows": (".json", json.dumps([*TWO, "a"]), "row 3: not keys and values"),
-    "a fault far down": (".json", json.dumps(TWO, indent=1).replace('"4"', "4'"), "not JSON from line 8"),
     "cut JSON": (".json", json.dumps(TWO)[:-5], "not JSON"),
     "a key twice": (".json", '[{"answer": 1, "answer": 2}]', "the key 'answer' is there twice"),
     "a number of many digits": (".json", f'[{{"answer": {"1" * 5000}}}]', "5,000 digits: put it in quotes"),
@@ -123,7 +107,6 @@ REFUSED = {
     "a cut Parquet": (".parquet", b"PAR1abcd", "not read as .parquet"),
     "a spreadsheet": (".xlsx", b"PK", r"a spreadsheet[\s\S]*as CSV"),
     "a packed file": (".csv.gz", zlib.compress(TABLE.encode()), r"a packed file[\s\S]*unpack"),
-    "an unknown kind": (".txt", TABLE, r"not a kind of file[\s\S]*\.jsonl"),
 }  # name: suffix, content, message
 
 
@@ -163,8 +146,6 @@ COLUMNS = {
     "exact decimals": (pa.array([Decimal("1.50"), Decimal("5.00"), Decimal("0.00")]), ["1.5", "5", "0"]),
     "long decimals": (pa.array([Decimal("12345678901234567890123456789.1250")]), ["12345678901234567890123456789.125"]),
     "whole numbers": (pa.array([2**53 + 1, -(2**63)]), [2**53 + 1, -(2**63)]),
-    "unsigned": (pa.array([2**64 - 1], pa.uint64()), [2**64 - 1]),
-    "no values": (pa.nulls(2), [None, None]),
     "a dictionary of float32": (pa.array([0.1, 0.1], pa.float32()).dictionary_encode(), [0.1, 0.1]),
     "a struct": (
         pa.array([{"a": [{"b": 0.1}]}], pa.struct({"a": pa.list_(pa.struct({"b": pa.float32()}))})),
@@ -240,6 +221,7 @@ def test_what_a_writer_of_tables_writes_is_read(tmp_path_factory, cells, separat
 
 GOOD = [{Q: f'What{n}, is "{n}"\n + {n}?' if n % 3 == 0 else f"What{n} is {n} + {n}?", A: f"A{n}"} for n in range(6)]
 FILES = 2000
+PIECES = [b",", b";", b"\t", b'"', b'""', b"\n", b"\r", b"\0", b"\xff", b"\xef\xbb\xbf", b"{", b"]", b" "]
 
 
 def _as_table(separator: str, quoting: int = csv.QUOTE_MINIMAL) -> bytes:
@@ -249,12 +231,6 @@ def _as_table(separator: str, quoting: int = csv.QUOTE_MINIMAL) -> bytes:
     return file.getvalue().encode()
 
 
-def _as_parquet() -> bytes:
-    file = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(GOOD), file, write_page_checksum=True)
-    return file.getvalue()
-
-
 WRITTEN = [
     (".csv", _as_table(",")),
     (".csv", _as_table(",", csv.QUOTE_ALL)),
@@ -262,87 +238,38 @@ WRITTEN = [
     (".csv", _as_table(";").decode().encode("utf-16")),
     (".tsv", _as_table("\t")),
     (".jsonl", "".join(json.dumps(row) + "\n" for row in GOOD).encode()),
-    (".json", json.dumps(GOOD, indent=1).encode()),
-    (".json", json.dumps({"data": GOOD}).encode()),
-    (".parquet", _as_parquet()),
 ]
 
 
 def _changed(draw: random.Random, data: bytes) -> bytes:
+    """A bit the other way round, a piece more, or a part less."""
     at, to = sorted((draw.randrange(len(data)), draw.randrange(len(data) + 1)))
-    piece = draw.choice(
-        [b",", b";", b"\t", b'"', b'""', b"\n", b"\r", b"\0", b"\xff", b"\xef\xbb\xbf", b"{", b"]", b" "]
-    )
-    return draw.choice(
-        [
-            data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :],
-            data[:at],
-            data[:at] + data[to:],
-            data[:to] + data[at:],
-            data[:at] + data[at + 1 :],
-            *[data[:at] + piece + data[at:]] * 4,
-            data[:at] + piece + data[at + 1 :],
-        ]
-    )
+    piece, after = draw.choice(PIECES), draw.choice([at, at, at + 1])
+    bit = data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+    return draw.choice([bit, data[:at], data[:at] + data[to:], *[data[:at] + piece + data[after:]] * 4])
 
 
 def _tables(data: bytes) -> list[list[dict[str, str]]]:
     """What a table may say, by any separator and with blanks before quotation marks or without."""
     said = []
-    for name in ("utf-8-sig", "utf-16"):
-        for separator in ",;\t":
-            for skip in (False, True):
-                try:
-                    text = io.StringIO(data.decode(name), newline="")
-                    header, *rows = [
-                        row for row in csv.reader(text, delimiter=separator, strict=True, skipinitialspace=skip) if row
-                    ]
-                except (ValueError, csv.Error):
-                    continue
-                names = [cell.strip() for cell in header]
-                rows = [row for row in rows if len(row) > 1 or row[0].strip()]
-                if all(len(row) == len(names) for row in rows):
-                    said.append(
-                        [{key: cell.lstrip(" ") for key, cell in zip(names, row, strict=True) if key} for row in rows]
-                    )
-    return said
-
-
-def _json_rows(data: bytes) -> list[Any]:
-    said = []
-    for name in ("utf-8-sig", "utf-16"):
+    for name, separator, skip in itertools.product(("utf-8-sig", "utf-16"), ",;\t", (False, True)):
         try:
-            value = json.loads(data.decode(name))
-        except ValueError:
+            text = io.StringIO(data.decode(name), newline="")
+            reader = csv.reader(text, delimiter=separator, strict=True, skipinitialspace=skip)
+            header, *rows = [row for row in reader if any(cell.strip() for cell in row)]
+        except (ValueError, csv.Error):
             continue
-        said += [value, [value], *([value[key] for key in value] if isinstance(value, dict) else [])]
-    with contextlib.suppress(ValueError):
-        said.append([json.loads(line.decode("utf-8-sig")) for line in data.split(b"\n") if line.strip()])
+        names = [cell.strip() for cell in header]
+        if all(len(row) == len(names) for row in rows):
+            said.append([{key: cell.lstrip(" ") for key, cell in zip(names, row, strict=True) if key} for row in rows])
     return said
 
 
-def _parquet_rows(data: bytes) -> list[Any]:
-    try:
-        return [parquet.read_table(io.BytesIO(data)).to_pandas().to_dict("records")]
-    except Exception:  # of a broken file, anything
-        return []
-
-
-SAYS: dict[str, Callable[[bytes], list[Any]]] = {
-    **dict.fromkeys((".csv", ".tsv"), _tables),
-    **dict.fromkeys((".json", ".jsonl"), _json_rows),
-    ".parquet": _parquet_rows,
-}
-
-
-def _read(path: Path) -> list[dict] | None:
-    try:
-        rows = rows_of(path)
-    except UserError:
-        rows = None
-    with contextlib.suppress(UserError):
-        read_data(str(path))
-    return rows
+def _json_lines(data: bytes) -> list[list[Any]]:
+    with contextlib.suppress(ValueError):
+        rows = [json.loads(line.decode("utf-8-sig")) for line in data.split(b"\n") if line.strip()]
+        return [[{key.strip(): cell for key, cell in row.items()} for row in rows]]
+    return []
 
 
 @pytest.mark.disaster
@@ -352,30 +279,27 @@ def test_a_changed_file_gives_the_rows_that_it_holds_or_an_error(tmp_path: Path)
     draw, taken = random.Random(59), 0
     for number in range(FILES):
         suffix, good = draw.choice(WRITTEN)
-        data = good
-        changes = draw.choice([0, 1, 1, 1, 2, 3])
+        data, changes = good, draw.choice([0, 1, 1, 1, 2, 3])
         for _ in range(changes):
             data = _changed(draw, data) or b" "
-        suffix = draw.choice([suffix] * 9 + list(SAYS))
         path = tmp_path / f"{number}{suffix}"
         path.write_bytes(data)
-        rows = _read(path)
-        if rows is None:
+        try:
+            rows = rows_of(path)
+        except UserError:
             continue
         taken += 1
-        stripped = [
-            {key: value.lstrip(" ") if suffix in (".csv", ".tsv") else value for key, value in row.items()}
-            for row in rows
-        ]
-        assert stripped in [
-            [{key.strip(): value for key, value in row.items()} for row in table]
-            for table in SAYS[suffix](data)
-            if isinstance(table, list) and all(isinstance(row, dict) for row in table)
-        ], data
+        if suffix == ".jsonl":
+            assert rows in _json_lines(data), data
+        else:
+            said = [
+                {key: cell.lstrip(" ") for key, cell in row.items()} for row in rows if "".join(row.values()).strip()
+            ]
+            assert said in _tables(data), data
         if changes <= 1 and 0 < abs(len(data) - len(good)) < 4:
             for row in rows:
-                marks = set(
-                    re.findall(r"\b(?:What|A)(\d)", " ".join(value for value in row.values() if isinstance(value, str)))
+                marks = re.findall(
+                    r"\b(?:What|A)(\d)", " ".join(cell for cell in row.values() if isinstance(cell, str))
                 )
-                assert len(marks) < 2, data
+                assert len(set(marks)) < 2, data
     assert taken > FILES / 5

@@ -1,5 +1,8 @@
+import json
+import re
 import runpy
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,9 +10,11 @@ import pytest
 import tepo
 from tepo.analysis.tables import study_table
 from tepo.evaluation.statistics.region import Region
+from tepo.policy.model.load_policy import load_policy
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
+from tests.support.commands import python
 from tests.unit.result_pages import DOCS, pages
 
 
@@ -62,3 +67,35 @@ def test_what_the_document_says_of_sign_tests(script: dict[str, Any], capsys: py
     text = " ".join((ROOT / "docs/results.md").read_text(encoding="utf-8").split())
     assert f"judges the {claims} laptop claims by an exact sign test" in text
     assert f"decides {corrected} instead of {decided}, and leaves {claims - corrected} open" in text
+
+
+# word problems --------------------------------------------------------------------------------------------------------
+MAKE = ROOT / "examples/word_problems/make.py"
+SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\. ")
+
+
+def right(chain: str) -> bool:
+    """Each of its sums holds, and the last one is its answer."""
+    done = SUM.findall(chain)
+    holds = all(int(c) == {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[o] for a, o, b, c in done)
+    return holds and SUM.sub("", chain) == f"\\boxed{{{done[-1][3]}}}"
+
+
+def test_chains_hold_but_where_they_slip() -> None:
+    make, random = runpy.run_path(str(MAKE)), Random(0)
+    for _, chain, answer in (make["draw"](random) for _ in range(300)):
+        assert right(chain)
+        assert chain.endswith(f"\\boxed{{{answer}}}")
+    slips = [right(make["draw"](random, make["SLIP"])[1]) for _ in range(300)]
+    assert 0.6 < sum(slips) / 300 < 0.85  # two results, each wrong with probability 0.15
+    assert all(right(make["running_sums"](random)) for _ in range(300))
+
+
+def test_a_folder_is_made_that_trains_and_measures(tmp_path: Path) -> None:
+    python(MAKE, tmp_path, "--steps", "1")
+    files = ("train.jsonl", "evals/word_problems.jsonl")
+    train, held_out = ([json.loads(line)["problem"] for line in (tmp_path / name).open()] for name in files)
+    assert (len(train), len(held_out), set(train) & set(held_out)) == (4000, 400, set())
+    tokenizer = load_policy(str(tmp_path / "base")).tokenizer
+    ids = tokenizer("12 - 10 = 2. \\boxed{2}")["input_ids"]
+    assert tokenizer.decode(ids[0]).strip() == "12", "a number is a token"

@@ -120,3 +120,7 @@ def test_what_a_command_does_not_need_is_not_imported(
     done = python("-c", CODE, *words.split(), cwd=tmp_path, **environment)
     assert answer in done.stdout
     assert not_imported & set(done.stderr.split()) == set()
+
+
+def test_an_unknown_base_is_refused_without_heavy_imports() -> None:
+    assert HEAVY & set(python("-c", CODE, "model", "warmstart", "smolm2", code=2).stderr.split()) == set()

@@ -17,10 +17,8 @@ from tepo.store.run_id import identity
 
 
 def test_a_run_that_one_study_tunes_with_and_another_measures_is_done_for_each_by_itself() -> None:
-    runs, scores, curves = [], [], []
-    for tuning in (True, False):
-        runs.append({"run": "a", "tuning": tuning, "done": tuning, **vars(Known("store", finished=True))})
-    facts = facts_from(runs, scores, curves)
+    known = vars(Known("store", finished=True))
+    facts = facts_from([{"run": "a", "tuning": tuning, "done": tuning, **known} for tuning in (True, False)], [], [])
     assert [facts.of(("a", tuning)).done for tuning in (True, False)] == [True, False]
     assert facts.of("a").finished
     with pytest.raises(KeyError):
@@ -28,17 +26,16 @@ def test_a_run_that_one_study_tunes_with_and_another_measures_is_done_for_each_b
 
 
 def test_scores_and_curves_are_of_their_run_and_benchmark() -> None:
-    runs, scores, curves = [], [], []
+    runs, scores = [], []
     for run, right in (("a", (4, 0)), ("b", (1, 2))):
         runs.append({"run": run, "tuning": False, **vars(Known("record"))})
         scores.append(scores_of(run, "add3", RightAnswers(("p1", "p2"), right, 4), f"by {run}", "{}", 3))
-    curves.append(curves_of("b", [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]))
-    facts = facts_from(runs, scores, curves)
+    steps = [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]
+    facts = facts_from(runs, scores, [curves_of("b", steps)])
     assert facts.right("b", "add3") == RightAnswers(("p1", "p2"), (1, 2), 4)
     assert (facts.measurement("a", "add3").grader, facts.measurement("a", "add3").timeouts) == ("by a", 3)
     assert (facts.has("a", "add3"), facts.has("a", "gcd"), facts.right("a", "gcd")) == (True, False, None)
-    assert facts.metrics("b") == [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]
-    assert facts.metrics("a") == []
+    assert (facts.metrics("a"), facts.metrics("b")) == ([], steps)
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:
@@ -108,16 +105,14 @@ def test_what_is_thin_stays_as_it_is_and_goes_through_a_frame(steps: int, shared
 def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 0.0) -> RunFolder:
     config = compose(["scale=laptop", "objective=tepo", "train.steps=8", f"seed={seed}", f"store={store}"])
     folder = RunFolder.of(config)
-    folder.path.mkdir(parents=True)
     folder.create(config, identity(config))
     for step, reward in enumerate(rewards, start=1):
         row = {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": 0.5, "timing_s/step": 2.0}
         folder.append_metrics(row | {"response_length/mean": 31.0})
     folder.mark(status)
     moved = time.time() - age
-    for file in (folder.metrics_file, folder.manifest_file):
-        if file.exists():
-            os.utime(file, (moved, moved))
+    for file in folder.path.iterdir():
+        os.utime(file, (moved, moved))
     return folder
 
 

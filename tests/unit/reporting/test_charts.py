@@ -15,7 +15,7 @@ from tepo.reporting.charts.curves import AXES, curve_frame, ends, training_curve
 from tepo.reporting.charts.forest import claims, differences
 from tepo.reporting.charts.style import Chart, Looks, digest, drawn, rows_of, specification, styled
 
-HOSTILE = ("</script><b>&amp;", "\"two\" 'one'", "a\nb", "\x07\x1b[2J\ufffe", "$x$", "=cmd", '\\"] || alert(1)//')
+MARKUP, CONTROLS = "</script><b>&amp;", "\x07\x1b[2J\ufffe"
 NAN, INF = math.nan, math.inf
 
 
@@ -44,18 +44,16 @@ def said(item: dict[str, Any]) -> dict[str, str]:
     return dict(part.split(": ", 1) for part in item["description"].split("; "))
 
 
-def lines(made: Chart, x: str = AXES["steps"], faint: bool = False) -> dict[str, list[tuple[Any, Any]]]:
+def lines(made: Chart, x: str = AXES["steps"]) -> dict[str, list[tuple[Any, Any]]]:
     """Of the first panel, method, of a faint line its run, -> points, as their tooltips say them."""
-    panels = [
-        group for group in _scene(json.dumps(specification(made)))["items"] if group.get("name") == "concat_0_group"
-    ]
-    found = {}
-    for line in _marks(panels[0]["items"][0], "line"):
-        if (line[0]["strokeWidth"] < 2) is faint:
-            words = [said(item) for item in line]
-            (y,) = words[0].keys() - {x, "method", "run", "seed"}
-            found[words[0]["run" if faint else "method"]] = [(float(one[x]), float(one[y])) for one in words]
-    return found
+    groups = _scene(json.dumps(specification(made)))["items"]
+    (panel,) = (group for group in groups if group.get("name") == "concat_0_group")
+    points = {}
+    for line in _marks(panel["items"][0], "line"):
+        words = [said(item) for item in line]
+        (y,) = words[0].keys() - {x, "method", "run", "seed"}
+        points[words[0].get("run", words[0]["method"])] = [(float(one[x]), float(one[y])) for one in words]
+    return points
 
 
 # curves ---------------------------------------------------------------------------------------------------------------
@@ -77,9 +75,8 @@ def curves(*runs: pd.DataFrame) -> Chart:
 def test_a_mean_stands_only_where_all_seeds_have_the_step() -> None:
     single = run("b", 0, [0.5, None, 0.7])
     made = curves(run("a", 0, [0.1, 0.2, 0.3]), run("a", 1, [0.3, 0.6]), single)
-    assert lines(made) == {"a": [(1, 20), (2, 40)], "b": [(1, 50), (3, 70)]}
     seeds = {"a-0": [(1, 10), (2, 20), (3, 30)], "a-1": [(1, 30), (2, 60)], "b-0": [(1, 50), (3, 70)]}
-    assert lines(made, faint=True) == seeds
+    assert lines(made) == {"a": [(1, 20), (2, 40)], "b": [(1, 50), (3, 70)], **seeds}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +87,9 @@ def test_a_step_lies_at_the_mean_of_its_seeds_places(against: str, places: list[
     one = {SAMPLES: [100, 400], TOKENS: [10, 10], SECONDS: 2.0, KL: [0.1, 0.2]}
     lacking = {name: [1.0, None] for name in (SAMPLES, TOKENS, SECONDS, KL)}
     other = {SAMPLES: [200, 300, 500], TOKENS: [20, 20, 10], SECONDS: [2.0, 3.0, 3.0], KL: [0.3, 0.3, 0.15]}
-    runs = (
-        run("a", 0, [0.4, 0.2], True, **one),
-        run("a", 1, [0.4, 0.6, 0.8], **other),
-        run("old", 0, [0.5] * 2, **lacking),
-    )
-    frame = curve_frame(pd.concat(runs, ignore_index=True), against=against)
+    first, second = run("a", 0, [0.4, 0.2], True, **one), run("a", 1, [0.4, 0.6, 0.8], **other)
+    every = pd.concat([first, second, run("old", 0, [0.5] * 2, **lacking)], ignore_index=True)
+    frame = curve_frame(every, against=against)
     assert frame["at"][:5].tolist() == pytest.approx([*places[:2], *places])
     assert ("old" in set(frame["method"])) is (against == "steps"), "a run that lacks the axis is left out"
     made = training_curves(frame, LOOKS, against=against)
@@ -180,12 +174,11 @@ def forest(delta: float = 1.23456, title: str = "points", **more: Any) -> Chart:
 @pytest.mark.parametrize("format", STARTS)
 def test_a_file_of_every_format_whatever_labels_say(format: str) -> None:
     assert list(STARTS) == list(style.FORMATS)
-    chart = forest(title=HOSTILE[0], method=[HOSTILE[3], HOSTILE[0]], verdict=[*HOSTILE[4:6]])
-    found = drawn(chart, format)
-    assert (found if isinstance(found, bytes) else found.encode()).startswith(STARTS[format])
+    file = drawn(forest(title=MARKUP, method=[CONTROLS, MARKUP], verdict=["$x$", "=cmd"]), format)
+    assert (file if isinstance(file, bytes) else file.encode()).startswith(STARTS[format])
     if format == "json":
-        made = [row["method"] for rows in json.loads(found)["datasets"].values() for row in rows]
-        assert made == ["\\x07\\x1b[2J\\ufffe", HOSTILE[0]]
+        labels = [row["method"] for rows in json.loads(file)["datasets"].values() for row in rows]
+        assert labels == ["\\x07\\x1b[2J\\ufffe", MARKUP]
 
 
 def test_html_loads_nothing_and_has_no_label_as_markup() -> None:
@@ -201,14 +194,7 @@ def test_html_loads_nothing_and_has_no_label_as_markup() -> None:
 
 @pytest.mark.parametrize(
     ("other", "same"),
-    [
-        (forest(1.2345600001), True),
-        (styled(forest()), True),
-        (forest(1.23556), False),
-        (forest(title="percent"), False),
-        (forest(method=["b", "a"]), False),
-        (forest(high=[2.5, NAN]), False),
-    ],
+    [(forest(1.2345600001), True), (styled(forest()), True), (forest(1.23556), False), (forest(title="%"), False)],
 )
 def test_a_hash_changes_with_what_is_shown(other: Chart, same: bool) -> None:
     assert (digest(forest()) == digest(other)) is same

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
 
 from tepo.reporting.charts import style
 from tepo.reporting.charts.curves import AXES, curve_frame, ends, training_curves
-from tepo.reporting.charts.forest import claims, differences
+from tepo.reporting.charts.forest import differences
 from tepo.reporting.charts.style import Chart, Looks, digest, drawn, rows_of, specification, styled
 
 MARKUP, CONTROLS = "</script><b>&amp;", "\x07\x1b[2J\ufffe"
@@ -96,33 +95,15 @@ def test_a_step_lies_at_the_mean_of_its_seeds_places(against: str, places: list[
     assert lines(made, x=AXES[against])["a"] == [(pytest.approx(place), 40) for place in places[:2]]
 
 
-@pytest.mark.parametrize("count", [200, 1000])
-def test_long_curves_keep_their_shape_and_their_sums(count: int) -> None:
-    rewards, more = np.linspace(0, 1, count), {SECONDS: 2.0}
-    every = pd.concat([run("a", 0, rewards, **more), run("a", 1, rewards[: count // 2], True, **more)])
-    frame = curve_frame(every.reset_index(drop=True), against="time", points=200)
-    long, short = (part for _, part in frame.groupby("run"))
-    assert (len(long) <= 200, long["step"].iloc[-1], long["at"].iloc[-1]) == (True, count, pytest.approx(2 * count))
-    assert short["step"].tolist()[:-1] == long["step"].tolist()[: len(short) - 1]
-    assert short["last"].tolist() == [False] * (len(short) - 1) + [True]
-    assert long["reward"].to_numpy() == pytest.approx(100 * rewards[long["step"] - 1], abs=1)
-
-
 def test_ends_are_means_at_the_last_step() -> None:
     runs = [run("a", 0, [0.1, 0.2]), run("a", 1, [0.3, 0.5], **{LENGTH: [1.0, 1234.0]}), run("b", 0, [0.1, None])]
     found = ends(curve_frame(pd.concat(runs, ignore_index=True))).to_numpy().tolist()
     assert found == [["a", "35", "1230"], ["b", "10", "–"]]
 
 
-# differences and claims -----------------------------------------------------------------------------------------------
-Row = tuple[float, float, float]
+# differences ----------------------------------------------------------------------------------------------------------
 USUAL = ((-3.0, -4.0, -2.0), (0.5, -0.5, 1.5), (2.0, 1.0, 3.0))
 FAR = ((-400.0, -420.0, -380.0), (1.0, -300.0, 300.0), (900.0, NAN, NAN), (-2.0, -INF, 1.0))
-
-
-def frame(rows: Sequence[Row], **more: Any) -> pd.DataFrame:
-    made = pd.DataFrame(rows, columns=["delta", "low", "high"]).assign(method=list("abcdefg")[: len(rows)])
-    return made.assign(**{"verdict": "worse", "said": "in words", **more})
 
 
 def domain(chart: Chart) -> tuple[float, float]:
@@ -138,7 +119,8 @@ def places(chart: Chart, *values: float) -> Any:
 
 
 def test_a_point_stands_where_its_number_is_and_what_lies_beyond_the_scale_is_an_arrow() -> None:
-    chart = differences(frame((*USUAL, *FAR)), ["points"])
+    rows = pd.DataFrame((*USUAL, *FAR), columns=["delta", "low", "high"])
+    chart = differences(rows.assign(method=list("abcdefg"), verdict="worse", said="in words"), ["points"])
     symbols = [(said(item)["method"], item["shape"], item["x"]) for item in items(chart, "symbol")]
     arrows = [one for one in symbols if one[1] in ("triangle-left", "triangle-right")]
     points = {method: x for method, shape, x in symbols if (method, shape, x) not in arrows}
@@ -150,16 +132,6 @@ def test_a_point_stands_where_its_number_is_and_what_lies_beyond_the_scale_is_an
     assert (rules["d"], rules["e"], rules["g"][0], "f" in rules) == ((0, 0), (0, 420), 0, False)
     low, high = domain(chart)
     assert -40 < low < -4 < 3 < high < 40
-
-
-@pytest.mark.parametrize("regions", [[(2.0, INF)], [(-INF, -2.0), (2.0, INF)]])
-def test_what_a_claim_says_is_shaded(regions: list[tuple[float, float]]) -> None:
-    rows = frame(USUAL, regions=[regions, [(-1.0, 1.0)], [(0.0, INF)]], seeds=[[-2.5, 900.0]] * 3, unit="points")
-    chart = claims(rows)
-    low, high = domain(chart)
-    rules = [item for item in items(chart, "rule") if item["strokeWidth"] > 2 and said(item)["method"] == "a"]
-    shaded = [end for first, last in regions for end in (max(first, low), min(last, high))]
-    assert [end for item in rules for end in (item["x"], item["x2"])] == places(chart, *shaded)
 
 
 # files ----------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.formula.row import load_row
-from tepo.reporting.page.equations import methods
 from tepo.reporting.page.page_data import RunSamples, pack_samples
 from tepo.reporting.tables.table import Table
 from tepo.store.samples_file import GradedResponse, ProblemAnswers
@@ -96,17 +94,6 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert LONG in next(iter(cells["datasets"].values()))[0].values()
 
 
-def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
-    rows = [(name, None, load_row(name)) for name in ("lite_ppo", "grpo_dapo", "dr_grpo")]
-    lite, base, dr = methods(rows)
-    assert (base["unlike"], base["settings"], base["lines"]) == ("", [], []), "shown whole"
-    assert [(made["unlike"], len(made["settings"])) for made in (lite, dr)] == [("grpo_dapo", 1)] * 2
-    assert [len(made["shown"]) for made in (lite, dr)] == [1, 2], "J with another average is another J"
-    assert base["shown"][0] not in (*lite["shown"], *dr["shown"])
-    by_label = methods(rows, "dr_grpo")
-    assert [made["unlike"] for made in by_label] == ["dr_grpo", "dr_grpo", ""], "the baseline of the page"
-
-
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(share: float) -> None:
     draw = random.Random(7)
@@ -132,11 +119,9 @@ def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(shar
 def test_equal_answers_are_kept_once_and_runs_without_any_are_left_out() -> None:
     packed = pack_samples(samples())
     assert (packed["runs"], packed["left_out"], packed["shown"]) == (2, 1, 4)
-    benchmark, problem, prompt, gold, answers, picked = unpacked(packed["text"])["problems"][0]
-    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
-    right = ["3", "3", True, "", 1, True]
-    assert answers == [right, *([text, text, False, "different", 1, True] for text in "49")]
-    assert picked == [[[0, 2]], [[1, 1], [2, 1]]]
+    right, wrong = ["3", "3", True, "", 1, True], [[text, text, False, "different", 1, True] for text in "49"]
+    first = ["add3", "add3-0", "1+2=", "3", [right, *wrong], [[[0, 2]], [[1, 1], [2, 1]]]]
+    assert unpacked(packed["text"])["problems"][0] == first
     only = [RunSamples(one.id, one.label, dict(list(one.benchmarks.items())[at:])) for at, one in enumerate(samples())]
     assert unpacked(pack_samples(only[:2])["text"])["problems"][0][5] == [[[0, 2]], None]
     assert pack_samples([])["shown"] == 0

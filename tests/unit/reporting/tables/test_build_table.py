@@ -241,9 +241,3 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     for row in rows[:3]:
         assert row.cells[1] == cell(measured, row.key.removeprefix("t/"), "delta"), "the same cell as in its table"
     assert rows[2].cells[1] == Cell()
-
-
-def test_a_row_that_trains_as_another_one_neither_shows_nor_does_not() -> None:
-    rows = [replace(row, same_as=ROWS[2].label) if row.key == "b" else row for row in ROWS]
-    claims = paper_comparisons([beside(rows, a=30.0, b=29.0, c=31.5)])
-    assert claims.blocks[0].rows[0].cells[2].text == f"trains as {ROWS[2].label} here"

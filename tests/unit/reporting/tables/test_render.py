@@ -115,7 +115,6 @@ CASES = {
     "Fewer than 3 seeds decide nothing: 2 rows lie −4.0 to +0.4 points from plain": compared(
         ("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "2 seeds: no verdict")
     ),
-    "a scores below plain": compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")),
     "On average over such bases: row 0 and row 2 score below plain, none above; 1 not decided": drawn(
         (-3.0, "worse (p = .01)"), (-1.0, "not decided (p = .06)"), (-2.0, "worse (p = .03)")
     ),

@@ -207,7 +207,6 @@ CLIP = """vary:
     paper: [objective.low=0.2, objective.high=0.28]
     tight: [objective.low=0.02, objective.high=0.028]
 """
-EPOCHS = "vary: {train.epochs: [1, 2]}\n"
 X = "vary: {x: {1: [train.epochs=1], '1, x=1': [train.epochs=2]}}\n"
 
 
@@ -234,16 +233,11 @@ def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
 
 def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
     """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
-    values = "{data.exclude_contaminated: [on], train.learning_rate: [2.5e-7, 1e-7], train.checkpoint_every: [null, 4]}"
-    mine = study(tmp_path, PLAIN + f"vary: {values}\n" + ONE_SEED)
-    words = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
-    rates = {"train.learning_rate=2.5e-7", "train.learning_rate=1e-7"}
-    assert words == {
-        "data.exclude_contaminated=true",
-        *rates,
-        "train.checkpoint_every=null",
-        "train.checkpoint_every=4",
-    }
+    vary = "vary: {train.keep_best: [on], train.checkpoint_every: [null], train.learning_rate: [2.5e-7, 1e-7]}\n"
+    rows = study(tmp_path, PLAIN + vary + ONE_SEED).rows_at("laptop")
+    words = ("train.keep_best=true", "train.checkpoint_every=null")
+    rates = [(*words, f"train.learning_rate={rate}") for rate in ("2.5e-7", "1e-7") for _ in "ab"]
+    assert [row.setting.overrides for row in rows] == rates
 
 
 @pytest.mark.parametrize(
@@ -256,7 +250,7 @@ def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
         (ROWS + "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "which are the same", 10),
         (ROWS + "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "train.steps and b both set", 9),
         (ROWS + "vary: {train.steps: [1, 2]}\n", "'train.steps=2' sets what `vary:` sets", 9),
-        (ROWS.replace("gspo", "gspo, overrides: [train.epochs=1]") + EPOCHS, "'train.epochs=1' sets", 6),
+        (ROWS.replace("gspo", "gspo, overrides: [train.epochs=1]") + X, "'train.epochs=1' sets", 6),
         (ROWS.replace("label: b,", 'label: "a, x=1",') + X, "labelled alike", 7),
     ],
 )  # fmt: skip

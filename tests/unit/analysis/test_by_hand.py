@@ -6,9 +6,10 @@ import pytest
 
 from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.analysis.claims_table import claims_table
+from tepo.analysis.tables import study_table
 from tepo.reporting.headline import headline
 from tepo.studies.claims import load_claims, study_of
-from tepo.studies.plan_studies import plan_studies
+from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 
 RECORDS = Path(__file__).parents[3] / "records"
@@ -45,18 +46,17 @@ CLAIMS = {
 }
 
 
-@pytest.mark.disaster  # judging them reads 400 runs and draws many bootstraps
-def test_five_claims(tmp_path: Path) -> None:
-    from tepo.analysis.claim_outcomes import judge_claims
-    from tepo.studies.claims import load_claims, study_of
-    from tepo.studies.plan_studies import plan_studies
-    from tepo.studies.planned_facts import read_facts
-
-    claims = load_claims()
-    planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=tmp_path)
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
+    claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
+    planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)
     planned, facts = read_facts(planned, records=True)
-    judged = judge_claims(claims, {study.name: units for study, units in planned}, facts)
-    deltas = {one.claim.name: 100 * one.answer.delta for one in judged if one.answer}
+    return {one.claim.name: one for one in judge_claims(claims, {study.name: units for study, units in planned}, facts)}
+
+
+@pytest.mark.disaster  # judging them reads 400 runs and draws many bootstraps
+def test_five_claims(judged: dict[str, ClaimOutcome]) -> None:
+    deltas = {name: 100 * one.answer.delta for name, one in judged.items() if one.answer}
     first, sparse = accuracies("claims-1"), late_entropies("claims-4")
     for name, (a, b) in CLAIMS.items():
         assert deltas[name] == pytest.approx(difference(first, f"{name}: {a}", f"{name}: {b}"), rel=1e-9), name
@@ -74,23 +74,17 @@ def test_five_claims(tmp_path: Path) -> None:
     ],
 )
 def test_three_tables(name: str, setting: str, baseline: str | None, tmp_path: Path) -> None:
-    from tepo.analysis.tables import study_table
-    from tepo.studies.plan_studies import plan_all
-    from tepo.studies.planned_facts import read_facts
-
     planned, facts = read_facts(plan_all([name], "laptop", store=tmp_path), records=True)
-    ((study, units),) = planned
     expected, seen = accuracies(name), set()
-    for block in study_table(study, units, facts).blocks:
-        keys = [column.key for column in block.columns]
-        for row in block.rows if "average" in keys and not block.axis else ():
-            label = row.key.removeprefix("laptop/")
+    for block in study_table(*planned[0], facts).blocks:
+        averages, deltas = ({} if block.axis else block.column(key) for key in ("average", "delta"))
+        for key, average in averages.items():
+            label = key.removeprefix("laptop/")
             if label not in expected.index or not label.endswith(setting):
                 continue
-            cells = dict(zip(keys, row.cells, strict=True))
-            assert cells["average"].mean == pytest.approx(np.mean(expected.loc[label]), rel=1e-9), label
+            assert average.mean == pytest.approx(np.mean(expected.loc[label]), rel=1e-9), label
             if baseline and label != baseline:
-                assert cells["delta"].mean == pytest.approx(difference(expected, label, baseline), abs=1e-9), label
+                assert deltas[key].mean == pytest.approx(difference(expected, label, baseline), abs=1e-9), label
             seen.add(label)
     assert seen == {label for label in expected.index if label.endswith(setting)}
 
@@ -116,14 +110,6 @@ VERDICTS = {
 # p of "A is at least 2 points above B", Student's t of 8 seeds, Holm over 15: from an audit with other code
 AUDIT = {"kl_cov": 0.002, "tuned_kl_cov": 0.002, "tuned_gspo": 0.002, "tuned_tepo": 0.044, "tuned_clip_cov": 0.044}
 TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check, pass_at_k_keeps)"
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
-    claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
-    planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)
-    planned, facts = read_facts(planned, records=True)
-    return {one.claim.name: one for one in judge_claims(claims, {study.name: units for study, units in planned}, facts)}
 
 
 @pytest.mark.slow  # it composes and reads 459 runs

@@ -12,12 +12,9 @@ from tepo.analysis.page import page, render_all
 from tepo.analysis.results_document import write_results
 from tepo.analysis.study_result import StudyResult
 from tepo.analysis.tables import study_table
-from tepo.reporting.page import PageContent
 from tepo.reporting.tables.render import as_text, markdown_text
-from tepo.reporting.tables.table import Table
-from tepo.store.facts import Facts
 from tepo.studies.plan import family_of
-from tepo.studies.plan_studies import Planned, plan_all
+from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tests.unit.test_documentation import ROOT
 
@@ -37,11 +34,9 @@ def test_the_document_and_its_pictures_are_current(tmp_path: Path) -> None:
     planned, facts = read_facts(plan_all(names, "laptop", store=tmp_path / "runs"), records=True)
     path = tmp_path / WRITTEN.name
     write_results(path, render_all(planned, facts), planned, facts, COMMAND)
-    written, committed = (
-        {one.name: current(one) for one in folder.glob(f"{WRITTEN.stem}*")} for folder in (tmp_path, DOCS)
-    )
-    how = f"run it again with --results docs/{WRITTEN.name} --store FOLDER_WITHOUT_RUNS: {COMMAND}"
-    assert written == committed, how
+    files = ({one.name: current(one) for one in folder.glob(f"{WRITTEN.stem}*")} for folder in (tmp_path, DOCS))
+    written, committed = files
+    assert written == committed, f"--results docs/{WRITTEN.name} --store FOLDER_WITHOUT_RUNS: {COMMAND}"
 
 
 @pytest.mark.parametrize("page", ["results.md", "paper.md"])
@@ -64,10 +59,6 @@ WORDS = re.compile(r"(?:better|worse|not decided) \(p [=<] [\d.]+\)|[12] seeds?:
 INTERVAL = re.compile(r"\[−?\d+\.\d, −?\d+\.\d\]")
 
 
-def recorded(names: list[str], store: Path) -> tuple[Planned, Facts]:
-    return read_facts(plan_all(names, "laptop", store=store), records=True)
-
-
 def said(text: str) -> tuple[list[str], list[str]]:
     """Verdicts with their p, and intervals; on a page the columns have another order."""
     return sorted(WORDS.findall(text)), sorted(INTERVAL.findall(text))
@@ -80,14 +71,9 @@ def section(text: str, name: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", found[0]))
 
 
-def document_part(document: str, title: str) -> str:
-    """The table of a study in a document."""
-    return document.partition(f"## {markdown_text(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
-
-
 @pytest.mark.disaster
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
-    planned, facts = recorded(NAMES, tmp_path)
+    planned, facts = read_facts(plan_all(NAMES, "laptop", store=tmp_path), records=True)
     together = render_all(planned, facts)
     write_results(tmp_path / "results.md", together, planned, facts, "tepo report")
     whole, document = page(together), (tmp_path / "results.md").read_text()
@@ -97,19 +83,15 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         table = tables[study.name]
         expected = said(as_text(table, "markdown").replace("\\", ""))
         assert len(expected[0]) == family_of(study, units) > 4
-        alone: PageContent = render_all([(study, units)], facts)
+        alone = page(render_all([(study, units)], facts))
         assert said(as_text(table, "terminal", 1000)) == expected
-        assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
-        assert said(document_part(document, table.title))[0] == expected[0]
-        assert sorted(said_in_csv(table)) == expected[0]
-        known = {one.row.key: one.measured for one in table.comparisons if one.measured}
+        assert said(section(alone, study.name)) == said(section(whole, study.name)) == expected
+        part = document.partition(f"## {markdown_text(table.title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+        assert said(part)[0] == expected[0]
+        cells = [line["text"] for line in csv.DictReader(io.StringIO(as_text(table, "csv")))]
+        assert sorted(cell for cell in cells if WORDS.fullmatch(cell)) == expected[0]
         mine = lines[(lines["study"] == study.name) & lines["p"].notna()]
-        assert [round(p, 12) for p in mine["p"]] == [round(one.p, 12) for one in known.values()]
-
-
-def said_in_csv(table: Table) -> list[str]:
-    lines = csv.DictReader(io.StringIO(as_text(table, "csv")))
-    return [line["text"] for line in lines if line["column"] == "verdict" and WORDS.fullmatch(line["text"])]
+        assert mine["p"].tolist() == pytest.approx([one.measured.p for one in table.comparisons if one.measured])
 
 
 @pytest.mark.disaster
@@ -118,5 +100,5 @@ def test_the_family_of_a_tuned_study_is_declared_before_anything_is_chosen(given
     ((study, units),) = plan_all(["tuned"], "laptop", store=tmp_path, **given)
     assert all(unit.tuning for unit in units)
     assert family_of(study, units) == 7
-    ((study, units),), _ = recorded(["tuned"], tmp_path)
+    ((study, units),), _ = read_facts(plan_all(["tuned"], "laptop", store=tmp_path), records=True)
     assert family_of(study, units) == 7

@@ -62,42 +62,33 @@ def samples() -> list[RunSamples]:
     return [RunSamples("run-1", LONG, first), RunSamples("run-2", "TEPO", second), RunSamples("run-3", "left out", {})]
 
 
-def metrics(labels: Looks, seeds: int = 2, steps: int = 4) -> pd.DataFrame:
-    """Metrics of made-up runs, of which those of the later seeds end a step early."""
+def metrics() -> pd.DataFrame:
+    """Metrics of made-up runs, of which those of the second seed end a step early."""
     names = ("method", "seed", "run", "ended", STEP, "critic/score/mean", "actor/entropy", "actor/grad_norm")
     rows = [
-        (
-            label,
-            seed,
-            f"{at}-{seed}",
-            seed > 0,
-            step,
-            0.5 + 0.4 * math.sin(7 * at + seed + step**2),
-            1 / step,
-            0.1 + seed,
-        )
-        for at, label in enumerate(labels)
-        for seed in range(seeds)
-        for step in range(1, steps + (seed == 0))
+        (label, seed, f"{label}-{seed}", seed > 0, step, 0.5 + 0.4 * math.sin(seed + step**2), 1 / step, 0.1 + seed)
+        for label in LOOKS
+        for seed in range(2)
+        for step in range(1, 5 - seed)
     ]
     return pd.DataFrame(rows, columns=names)
 
 
-def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
-    frame = curve_frame(steps)
-    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(frame, looks), ends(frame))
+def curves_chart(name: str) -> NamedChart:
+    frame = curve_frame(metrics())
+    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(frame, LOOKS), ends(frame))
 
 
 def charts() -> list[NamedChart]:
     """A comparison, curves and a map, all with the same two methods."""
     line = {"low": math.nan, "high": math.nan, "said": f"+3.0 {NASTY}"}
     rows = [{"method": LONG, "delta": -2.0, "verdict": "worse"}, {"method": "TEPO", "delta": 3.0, "verdict": "better"}]
-    frame, steps = pd.DataFrame([row | line for row in rows]), metrics(LOOKS)
+    frame = pd.DataFrame([row | line for row in rows])
     cells = frame.assign(value="1", mean=50.0, interval="±1", ended=0, runs="0: run-1", lost=1.0)
     return [
         NamedChart("panel_e-differences", "differences", f"differences {NASTY}", differences(frame, "points")),
-        curves_chart("panel_e-curves", steps, LOOKS),
-        curves_chart("panel_e-curves-2", steps, LOOKS),  # folded
+        curves_chart("panel_e-curves"),
+        curves_chart("panel_e-curves-2"),  # folded
         NamedChart("panel_e-map", "map", f"map {NASTY}", sweep_map(cells, "rate")),
     ]
 
@@ -107,21 +98,11 @@ def page(table: Table) -> str:
     said = {name: f"{name} {NASTY}" for name in ("title", "made", "asked", "ran", "cost", "caveat")}
     sources = [(f"source {NASTY}", ""), (f"linked {NASTY}", f"https://huggingface.co/{NASTY}")]
     head = PageHead(**said, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"], sources=sources)
-    dumps = [dump(4, mask=False)], [dump(1), dump(4)]
-    runs = [
-        PageRun(
-            f"run-{seed + 1}",
-            label,
-            method,
-            seed,
-            {"seed": seed, "objective": {"name": method}, "model": {"name": NASTY}},
-            f"outcome {NASTY}",
-            dumps[seed],
-            [{"tepo": NASTY}],
-            f"command {NASTY}",
-        )
-        for seed, (label, (method, _)) in enumerate(LOOKS.items())
-    ]
+    runs, dumps = [], ([dump(4, mask=False)], [dump(1), dump(4)])
+    for seed, (label, (method, _)) in enumerate(LOOKS.items()):
+        config = {"seed": seed, "objective": {"name": method}, "model": {"name": NASTY}}
+        more = (f"outcome {NASTY}", dumps[seed], [{"tepo": NASTY}], f"command {NASTY}")
+        runs.append(PageRun(f"run-{seed + 1}", label, method, seed, config, *more))
     first, *others = table.blocks
     *rows, last = (replace(row, measured=("run-1/add3",)) for row in first.rows)  # they lead to the run
     blocks = (replace(first, rows=(*rows, replace(last, label=f"row {NASTY}"))), *others)

@@ -1,12 +1,12 @@
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.reporting.printed import load_table, printed_row
+from tests.support.runs import write
 from tests.unit.reporting.printed_tables import all_rows, printed
 
 
@@ -33,15 +33,12 @@ def test_a_dash_is_missing_and_not_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "keys", "message"),
-    [
-        ("table1", {"method": "tpeo"}, "did you mean 'tepo'"),
-        ("table4", {"method": "tepo"}, "give model, panel, steps or seed"),
-    ],
+    ("table", "method", "message"),
+    [("table1", "tpeo", "did you mean 'tepo'"), ("table4", "tepo", "give model, panel, steps or seed")],
 )
-def test_what_does_not_exist_says_what_does(table: str, keys: dict, message: str) -> None:
+def test_what_does_not_exist_says_what_does(table: str, method: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        printed(table, **keys)
+        printed(table, method)
 
 
 PAPER = "# A paper, arXiv 1234.56789\n# https://arxiv.org/abs/1234.56789, Table 2\n"
@@ -55,40 +52,32 @@ PAPER = "# A paper, arXiv 1234.56789\n# https://arxiv.org/abs/1234.56789, Table 
     ],
 )
 def test_a_broken_table_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "printed.csv").write_text(text)
     with pytest.raises(UserError, match=message):
-        load_table(tmp_path / "printed.csv")
+        load_table(write(tmp_path / "printed.csv", text))
 
 
 def test_a_paper_that_prints_no_average_has_the_mean_of_its_columns(tmp_path: Path) -> None:
-    (tmp_path / "one.csv").write_text(f"{PAPER}method,label,AIME24\na,A,30\n")
-    (tmp_path / "two.csv").write_text(f"{PAPER}method,label,AIME24,AMC\na,A,30,41\n")
-    one, two = (printed_row(tmp_path / name, method="a") for name in ("one.csv", "two.csv"))
+    one = printed_row(write(tmp_path / "one.csv", f"{PAPER}method,label,AIME24\na,A,30\n"), method="a")
+    two = printed_row(write(tmp_path / "two.csv", f"{PAPER}method,label,AIME24,AMC\na,A,30,41\n"), method="a")
     assert (one.average, one.averaged, two.average, two.averaged) == (30, False, 35.5, True)
 
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "examples/paper_arithmetic.py"
-BY_CELLS, BY_AVERAGES = 2811, 2785  # the sizes of OMNI-MATH that its printed cells and the averages point to
-
-
-@pytest.fixture(scope="module")
-def script() -> dict[str, Any]:
-    return runpy.run_path(str(SCRIPT))
+SCRIPT = str(ROOT / "examples/paper_arithmetic.py")
 
 
 def test_its_output_stands_in_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    runpy.run_path(SCRIPT, run_name="__main__")
     printed = capsys.readouterr().out
     assert f"```\n{printed}```\n" in (ROOT / "notes/paper-arithmetic.md").read_text()
     follow, of, averages = printed.split()[:3]
     assert f"{follow} {of} the {averages} averages follow" in (ROOT / "docs/paper.md").read_text()
 
 
-def test_an_average_is_over_samples_and_a_dash_is_zero(script: dict[str, Any]) -> None:
-    row = printed("table1", method="tepo")
-    assert script["average"](row) == pytest.approx(32.60, abs=0.005)
+def test_an_average_is_over_samples_and_a_dash_is_zero() -> None:
+    average, row = runpy.run_path(SCRIPT)["average"], printed("table1", method="tepo")
+    assert average(row) == pytest.approx(32.60, abs=0.005)
     assert sum(row.scores.values()) / 7 == pytest.approx(34.97, abs=0.005)  # 32.59 is printed
     dashed = [row for row in all_rows() if not row.complete]
-    assert [round(script["average"](row), 2) for row in dashed] == [2.74, 3.34, 3.66]
-    assert all(abs(script["average"](row) - row.average) < 0.04 for row in dashed)
+    assert [round(average(row), 2) for row in dashed] == [2.74, 3.34, 3.66]
+    assert all(abs(average(row) - row.average) < 0.04 for row in dashed)

@@ -17,10 +17,8 @@ from tepo.store.run_id import identity
 
 
 def test_a_run_that_one_study_tunes_with_and_another_measures_is_done_for_each_by_itself() -> None:
-    runs, scores, curves = [], [], []
-    for tuning in (True, False):
-        runs.append({"run": "a", "tuning": tuning, "done": tuning, **vars(Known("store", finished=True))})
-    facts = facts_from(runs, scores, curves)
+    known = vars(Known("store", finished=True))
+    facts = facts_from([{"run": "a", "tuning": tuning, "done": tuning, **known} for tuning in (True, False)], [], [])
     assert [facts.of(("a", tuning)).done for tuning in (True, False)] == [True, False]
     assert facts.of("a").finished
     with pytest.raises(KeyError):
@@ -28,17 +26,16 @@ def test_a_run_that_one_study_tunes_with_and_another_measures_is_done_for_each_b
 
 
 def test_scores_and_curves_are_of_their_run_and_benchmark() -> None:
-    runs, scores, curves = [], [], []
+    runs, scores = [], []
     for run, right in (("a", (4, 0)), ("b", (1, 2))):
         runs.append({"run": run, "tuning": False, **vars(Known("record"))})
         scores.append(scores_of(run, "add3", RightAnswers(("p1", "p2"), right, 4), f"by {run}", "{}", 3))
-    curves.append(curves_of("b", [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]))
-    facts = facts_from(runs, scores, curves)
+    steps = [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]
+    facts = facts_from(runs, scores, [curves_of("b", steps)])
     assert facts.right("b", "add3") == RightAnswers(("p1", "p2"), (1, 2), 4)
     assert (facts.measurement("a", "add3").grader, facts.measurement("a", "add3").timeouts) == ("by a", 3)
     assert (facts.has("a", "add3"), facts.has("a", "gcd"), facts.right("a", "gcd")) == (True, False, None)
-    assert facts.metrics("b") == [{"training/global_step": 1, "x": 0.5}, {"training/global_step": 2}]
-    assert facts.metrics("a") == []
+    assert (facts.metrics("a"), facts.metrics("b")) == ([], steps)
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:
@@ -105,39 +102,30 @@ def test_what_is_thin_stays_as_it_is_and_goes_through_a_frame(steps: int, shared
         assert Facts(curves, joined_scores([]), curves).metrics("r") == once
 
 
-def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 0.0) -> RunFolder:
+def run(store: Path, seed: int, status: str, steps: int, age: float = 0.0) -> RunFolder:
     config = compose(["scale=laptop", "objective=tepo", "train.steps=8", f"seed={seed}", f"store={store}"])
     folder = RunFolder.of(config)
-    folder.path.mkdir(parents=True)
     folder.create(config, identity(config))
-    for step, reward in enumerate(rewards, start=1):
-        row = {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": 0.5, "timing_s/step": 2.0}
-        folder.append_metrics(row | {"response_length/mean": 31.0})
+    for step in range(1, steps + 1):
+        folder.append_metrics({"training/global_step": step, "critic/score/mean": step / 4, "timing_s/step": 2.0})
     folder.mark(status)
-    moved = time.time() - age
-    for file in (folder.metrics_file, folder.manifest_file):
-        if file.exists():
-            os.utime(file, (moved, moved))
+    for file in folder.path.iterdir():
+        os.utime(file, (time.time() - age, time.time() - age))
     return folder
 
 
 def test_runs_that_train_come_with_their_figures_and_those_that_stopped_writing_are_silent(tmp_path: Path) -> None:
-    first = run(tmp_path, 0, "running", [0.25, 0.5, 0.75], age=10)
-    second = run(tmp_path, 1, "finished", [0.5] * 8, age=60)
-    run(tmp_path, 2, "finished", [0.5] * 8, age=2 * RECENT)
-    run(tmp_path, 3, "running", [0.25], age=SILENT + 600)
+    """One that is just being written is left out."""
+    first, second = run(tmp_path, 0, "running", 3, age=10), run(tmp_path, 1, "finished", 8, age=60)
+    run(tmp_path, 2, "finished", 8, age=2 * RECENT)
+    run(tmp_path, 3, "running", 1, age=SILENT + 600)
+    half = run(tmp_path, 4, "running", 1)
+    half.config_file.write_text(half.config_file.read_text()[:100])
+    first.metrics_file.write_bytes(first.metrics_file.read_bytes()[:-10])
+    os.utime(first.metrics_file, (time.time() - 10, time.time() - 10))
     one, other, still = live_runs(tmp_path)
-    assert (one.id, one.objective, one.seed, one.status) == (first.path.name, "tepo", 0, "running")
-    assert (one.step, one.steps, one.reward, one.left) == (3, 8, 0.75, 10.0)
+    assert (one.id, one.status, one.step, one.steps) == (first.path.name, "running", 2, 8)
+    assert (one.reward, one.left) == (0.5, 12.0)
     assert (other.id, other.status, other.left) == (second.path.name, "finished", None)
     assert (still.status, still.left) == ("silent for 25 min", None)
-
-
-def test_a_run_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
-    whole = run(tmp_path, 0, "running", [])
-    half = run(tmp_path, 1, "running", [0.5])
-    half.config_file.write_text(half.config_file.read_text()[:100])
-    torn = run(tmp_path, 2, "running", [0.5, 0.25])
-    torn.metrics_file.write_bytes(torn.metrics_file.read_bytes()[:-10])
-    assert {one.id: one.step for one in live_runs(tmp_path)} == {whole.path.name: 0, torn.path.name: 1}
     assert live_runs(tmp_path / "nowhere") == []

@@ -1,8 +1,6 @@
 """Nothing in a run's folder leads elsewhere: no command reads, writes or removes anything behind a link in it."""
 
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,23 +11,14 @@ from tepo.config.compose import compose
 from tepo.store.find_run import costs
 from tepo.store.live_runs import live_runs
 from tepo.store.run_folder import RunFolder
-from tepo.studies.plan import Unit
-from tepo_cli.main import main
 from tests.support.runs import write
-from tests.unit.store.test_store_check import WORDS, finished_run
+from tests.unit.store.conftest import COMMANDS, Command, finished_run, tree
 
 SAID = "a symbolic link is in the way"
 PLACES = [
     *("eval", "eval/add3/parts", "eval/add3/samples.parquet", "checkpoints/step_000002/model.safetensors"),
     *("config.json", "metrics.jsonl", "tokens/step_000002.json", ".train.lock", "wandb", "unknown"),
 ]
-
-
-def tree(folder: Path) -> dict[str, bytes | str | None]:
-    return {
-        str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
 
 
 @pytest.fixture
@@ -72,64 +61,39 @@ def test_a_whole_store_may_be_a_link_and_wandb_may_make_them(own: Path, tmp_path
     run.lock().close()
 
 
-SET = [part for word in WORDS for part in ("--set", word)]
-COMMANDS: dict[str, Callable[[Unit], list[str]]] = {
-    "train": lambda unit: ["train", *unit.overrides, "--evaluate", "--quiet"],
-    "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
-    "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
-    "regrade": lambda unit: ["data", "regrade", str(unit.folder.path / "eval" / "add3")],
-    "responses": lambda unit: ["responses", unit.id, "add3"],
-    "explain": lambda unit: ["explain", unit.id],
-    **{name: lambda unit, name=name: [*name.split(), "mine", *SET] for name in ("ablate", "table", "records write")},
-    "report": lambda unit: ["report", "mine", *SET, "--out", str(unit.folder.path.parents[1] / "page.html")],
-}
-
-
-def of_store(words: list[str], store: Path, monkeypatch: pytest.MonkeyPatch) -> object:
-    """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(store)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_refuses_it(
-    name: str,
-    own: Path,
-    precious: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_command_refuses_it(name: str, own: Path, precious: Path, tmp_path: Path, command: Command) -> None:
     unit = finished_run(tmp_path / "store")
     put_link(unit.folder.path / "checkpoints", precious)
-    monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
-    code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)
-    said = " ".join(capsys.readouterr().err.split())
+    code, said = command(*COMMANDS[name](unit))
     assert SAID in said
     assert code == (1 if name == "measure" else 2)  # several runs: this one was not measured
     assert tree(tmp_path) == before
 
 
-def test_lists_mark_it_and_go_on(
-    own: Path, precious: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tmp_path / "store"
-    unit = finished_run(store)
-    for name in ("zz-inside", "zz-itself"):
-        RunFolder(store / name).mark("finished")
-    put_link(store / "zz-inside" / "eval", precious)
-    put_link(store / "zz-itself", precious.with_name("elsewhere"))
-    RunFolder(precious.with_name("elsewhere")).mark("finished")
+@pytest.mark.parametrize("words", [["base"], ["package:laptop", "add3"]])
+def test_measurements_of_a_base(words: list[str], precious: Path, tmp_path: Path, command: Command) -> None:
+    put_link(RunFolder.of_base(compose([f"store={tmp_path / 'store'}"])).path / "eval" / "add3", precious)
     before = tree(tmp_path)
-    assert of_store(["list", "--all"], store, monkeypatch) == 0
-    shown = capsys.readouterr().out
+    code, said = command("eval", "-m", *words)
+    assert (code, SAID in said, tree(tmp_path)) == (2, True, before)
+
+
+def test_lists_mark_it_and_go_on(own: Path, precious: Path, tmp_path: Path, command: Command) -> None:
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    unit = finished_run(store)
+    for folder in (store / "zz-inside", elsewhere):
+        RunFolder(folder).mark("finished")
+    put_link(store / "zz-inside" / "eval", precious)
+    put_link(store / "zz-itself", elsewhere)
+    before = tree(tmp_path)
+    code, shown = command("list", "--all")
+    assert code == 0
     assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
     assert shown.count(f"unreadable: {SAID}") == 2
-    assert of_store(["doctor", "--no-selftest"], store, monkeypatch) == 1
-    assert capsys.readouterr().out.count(f"DAMAGED: {SAID}") == 2
+    code, shown = command("doctor", "--no-selftest")
+    assert (code, shown.count(f"DAMAGED: {SAID}")) == (1, 2)
     assert live_runs(store)[0].id == unit.id
     assert costs(store) == []
     assert tree(tmp_path) == before
@@ -158,19 +122,3 @@ def test_a_file_that_is_written_in_place_has_one_name(tmp_path: Path) -> None:
             open(tmp_path / "log.txt", mode, opener=no_link)  # noqa: SIM115
     assert victim.read_text() == "precious"
     check_no_links(tmp_path)  # to read it harms nobody
-
-
-@pytest.mark.parametrize("words", [["eval", "-m", "base"], ["eval", "-m", "package:laptop", "add3"]])
-def test_measurements_of_a_base(
-    words: list[str],
-    precious: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = RunFolder.of_base(compose([f"store={tmp_path / 'store'}"])).path
-    put_link(run / "eval" / "add3", precious)
-    before = tree(tmp_path)
-    assert of_store(words, tmp_path / "store", monkeypatch) == 2
-    assert SAID in " ".join(capsys.readouterr().err.split())
-    assert tree(tmp_path) == before

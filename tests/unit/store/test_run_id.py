@@ -13,15 +13,13 @@ from tepo.store.run_id import run_id
 from tepo.training import run_keeper
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.support.runs import interrupted, small
+from tests.support.runs import interrupted, small, write
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 
 
-def write(path: Path, rows: list[dict]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def saved(path: Path, rows: list[dict]) -> Path:
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def id_on(path: Path, *more: str) -> str:
@@ -29,32 +27,29 @@ def id_on(path: Path, *more: str) -> str:
 
 
 def test_the_same_problems_elsewhere_are_the_same_run(tmp_path: Path) -> None:
-    first, second = write(tmp_path / "a.jsonl", ROWS), tmp_path / "else where" / "b.jsonl"
-    second.parent.mkdir()
-    second.write_text(
-        "\n" + "".join(json.dumps({"note": 1, **dict(reversed(row.items()))}) + "\n\n" for row in ROWS)
-    )  # other bytes, the same problems
+    first = saved(tmp_path / "a.jsonl", ROWS)
+    lines = [json.dumps({"note": 1, **dict(reversed(row.items()))}) for row in ROWS]
+    second = write(tmp_path / "else where" / "b.jsonl", "\n\n".join(lines))  # other bytes, the same problems
     assert id_on(first) == id_on(second) == id_on(first, "data.name=mine", "model.name=mine")
     os.utime(first, (0, 0))
     assert id_on(first) == id_on(second)
 
 
-@pytest.mark.parametrize("change", ["answer", "statement", "white space", "order", "fewer"])
+OTHERS = {
+    "answer": [ROWS[0] | {"answer": "99"}, *ROWS[1:]],  # as long as the one before
+    "white space": [ROWS[0] | {"problem": "10+10= "}, *ROWS[1:]],
+    "order": ROWS[::-1],
+    "fewer": ROWS[:-1],
+}
+
+
+@pytest.mark.parametrize("change", OTHERS)
 def test_a_file_that_was_rewritten_is_another_run(tmp_path: Path, change: str) -> None:
-    path = write(tmp_path / "a.jsonl", ROWS)
+    path = saved(tmp_path / "a.jsonl", ROWS)
     before = id_on(path)
-    other = [dict(row) for row in ROWS]
-    if change == "answer":
-        other[3]["answer"] = "99"  # as long as the one before
-    elif change == "statement":
-        other[3]["problem"] = "13+14="
-    elif change == "white space":
-        other[3]["problem"] += " "
-    else:
-        other = other[::-1] if change == "order" else other[:-1]
-    write(path, other)
+    saved(path, OTHERS[change])
     assert id_on(path) != before
-    write(path, ROWS)
+    saved(path, ROWS)
     assert id_on(path) == before
 
 
@@ -134,12 +129,11 @@ def test_ids_of_runs_in_stores_and_records_stay(words: tuple[str, ...], known: s
 def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path / "a.jsonl", ROWS)
+    path = saved(tmp_path / "a.jsonl", ROWS)
     config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
     open_state = run_keeper.open_state
-    monkeypatch.setattr(
-        run_keeper, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
-    )  # between the id and the reading
+    # between the id and the reading
+    monkeypatch.setattr(run_keeper, "open_state", lambda *given: (saved(path, ROWS[::-1]), open_state(*given))[1])
     with pytest.raises(RunFailed, match="changed while the run was starting"):
         train(Run(config))
     (run,) = (tmp_path / "runs").iterdir()
@@ -148,13 +142,13 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
 
 
 def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", ROWS)
+    path = saved(tmp_path / "a.jsonl", ROWS)
     words = ("data.kind=problems", f"data.problems={path}", "train.max_rounds=4")
     config = small(tmp_path / "runs", *words)
     old = interrupted(config)
-    write(path, ROWS[::-1])
+    saved(path, ROWS[::-1])
     assert train(Run(config)) != old.path
     assert (old.manifest()["status"], old.checkpoints()) == ("interrupted", [1])
-    write(path, ROWS)  # the old file again: the old run goes on
+    saved(path, ROWS)  # the old file again: the old run goes on
     assert train(Run(config)) == old.path
     assert len(old.metrics()) == 3

@@ -2,6 +2,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, record_study, recorded_names
-from tests.support.results import facts_of, finish
+from tests.support.results import facts_of, fall, finish, measure
 from tests.support.runs import write
 from tests.unit.common.test_files import elsewhere
 from tests.unit.studies.test_tune import validate
@@ -39,10 +40,9 @@ scales:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "own"
-    write(folder / "experiments/mine.yaml", STUDY)
-    monkeypatch.setenv("TEPO_PATH", str(folder))
-    return folder
+    write(tmp_path / "own/experiments/mine.yaml", STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
+    return tmp_path / "own"
 
 
 def planned(store: Path, *overrides: str) -> Planned:
@@ -83,24 +83,12 @@ def read(store: Path, *overrides: str) -> tuple[list[Unit], Facts]:
     return units, facts
 
 
-def change(folder: Path, name: str, how: Callable[[pa.Table], pa.Table]) -> None:
-    """Another table in a file of records."""
-    path = folder / f"{name}.parquet"
-    pq.write_table(how(pq.read_table(path)), path)
-
-
-def column(name: str, values: pa.Array | list | None = None, at: int = 0, value: object = None) -> Callable:
-    """Other values of a column, or another one in one row."""
-
-    def how(table: pa.Table) -> pa.Table:
-        place, new = table.column_names.index(name), values
-        if new is None:
-            new = table[name].to_pylist()
-            new[at] = value
-            new = pa.array(new, table[name].type)
-        return table.set_column(place, name, new if isinstance(new, pa.Array) else [new])
-
-    return how
+def change(path: Path, at: int, **values: object) -> None:
+    """Other values in a row of a file of records."""
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[at] |= values
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
 
 
 # the seam: facts of a store, facts of its records ---------------------------------------------------------------------
@@ -115,14 +103,11 @@ def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Pat
     assert read_samples(units, ours).equals(read_samples(stored, theirs))  # to the bit, and so is what is made of them
     shown, expected = study_table(study, units, ours), study_table(study, stored, theirs)
     assert (shown.blocks, shown.comparisons) == (expected.blocks, expected.comparisons)
-    said = "6 of 6 runs read from records, not from the store."
-    assert [note for note in shown.notes if note != said] == list(expected.notes)
-    assert said in shown.notes
+    assert set(shown.notes) - set(expected.notes) == {"6 of 6 runs read from records, not from the store."}
     for unit in units:
         here, there = ours.of(unit.id), theirs.of(unit.id)
         assert (here.source, here.outcome, here.trained, there.source) == ("record", "finished", 2, "store")
         assert here.costs == there.costs != ()
-        assert [one["started"] for one in here.made] == [one["started"] for one in there.made]
         assert ours.lasting(unit.id) == theirs.lasting(unit.id) == thinned(theirs.metrics(unit.id))
         assert ours.lasting(unit.id) != theirs.metrics(unit.id), "a record keeps fewer digits"
 
@@ -130,9 +115,8 @@ def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Pat
 def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_path: Path) -> None:
     """Its draws have no benchmarks, and which rows it reports is known only when the records are read: with a shortlist
     in three steps. Counts a problem are kept."""
-    seeds = "[50, 51], default: true, shortlist: {after: 1, keep: 1}"
-    tune = f"tune: {{draws: 2, seeds: {seeds}, space: {{train.learning_rate: {{log: [3e-5, 1e-3]}}}}}}\n"
-    (own / "experiments" / "mine.yaml").write_text(STUDY + tune)
+    short = "shortlist: {after: 1, keep: 1}, space: {train.learning_rate: {log: [3e-5, 1e-3]}}"
+    write(own / "experiments/mine.yaml", f"{STUDY}tune: {{draws: 2, seeds: [50, 51], default: true, {short}}}\n")
     lengths = []
     for _ in range(3):
         ((study, units),) = planned(tmp_path / "runs")
@@ -146,41 +130,32 @@ def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_p
                 finish(unit, chance=0.5)
     assert lengths == [8, 10, 16]
     record_study(folder_of("mine"), [(study, units)])
-    again, ours = read(tmp_path / "empty")
-    theirs = facts_of(study, units)
+    (again, ours), theirs = read(tmp_path / "empty"), facts_of(study, units)
     assert [unit.id for unit in again] == [unit.id for unit in units]
     assert all(unit.recorded and unit.done() for unit in again)
     for unit in (unit for unit in units if unit.tuning):
         assert ours.of(unit.id).validation == theirs.of(unit.id).validation is not None
-    shown, expected = study_table(study, again, ours), study_table(study, units, theirs)
-    assert shown.blocks == expected.blocks
+    assert study_table(study, again, ours).blocks == study_table(study, units, theirs).blocks
     shutil.rmtree(own / "records")
     assert len(read(tmp_path / "empty")[0]) == lengths[0]
 
 
 def test_verdicts_of_an_earlier_grader_are_marked(own: Path, tmp_path: Path) -> None:
-    """From the store and from its record alike. Generated problems are marked where revisions meet: records of one,
-    and runs that are judged by another."""
+    """From the store and from its record alike, where revisions meet: rows of one, and rows judged by another."""
 
     def marked(store: str, *rows: int) -> list[str]:
         units, facts = read(tmp_path / store)
-        some = [units[row] for row in rows] or units
-        return [note for note in study_table(study, some, facts).notes if note.startswith("Judged by")]
-
-    def judge(name: str, revision: int, units: list[Unit]) -> None:
-        for folder in (unit.folder.evaluation(name) for unit in units):
-            said, rows = f"grader {revision} options", read_table(folder / SAMPLES).to_pylist()
-            write_table(folder / SAMPLES, table_of([row | {"grader": said} for row in rows]))
-            save_result(folder, replace(load_result(folder), grader=said))
+        notes = study_table(study, [units[row] for row in rows], facts).notes
+        return [note for note in notes if note.startswith("Judged by")]
 
     ((study, units),) = finished(tmp_path / "runs")
-    record_study(folder_of("mine"), [(study, units)])
-    assert marked("runs") == marked("empty") == []
-    judge("add3", REVISION - 1, units)
-    judge("add3", REVISION, units[:2])
+    for number, folder in enumerate(unit.folder.evaluation("add3") for unit in units):
+        said, rows = f"grader {REVISION - (number > 1)} options", read_table(folder / SAMPLES).to_pylist()
+        write_table(folder / SAMPLES, table_of([row | {"grader": said} for row in rows]))
+        save_result(folder, replace(load_result(folder), grader=said))
     record_study(folder_of("mine"), [(study, units)])
     expected = f"Judged by revisions {REVISION - 1} and {REVISION} of the grader, which agree on generated problems."
-    assert marked("runs") == marked("empty") == [expected]
+    assert marked("runs", *range(6)) == marked("empty", *range(6)) == [expected]
     assert marked("runs", 2, 3) == marked("empty", 2, 3) == []
 
 
@@ -212,7 +187,7 @@ def test_the_store_comes_before_the_records_and_these_only_where_they_are_asked_
 
 def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_path: Path) -> None:
     """One has its benchmark in the store, the other's are on record alone; one step of a curve is there once."""
-    (own / "experiments" / "wider.yaml").write_text(STUDY.replace("[add3]", "[add3,max4]"))
+    write(own / "experiments/wider.yaml", STUDY.replace("[add3]", "[add3,max4]"))
     store = tmp_path / "runs"
     plan = plan_all(["mine", "wider"], "laptop", store=store)
     for unit in plan[1][1]:
@@ -223,8 +198,8 @@ def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_pa
         plan = plan_all(names, "laptop", store=store)
         facts = read_facts(plan)[1]
         assert all(facts.has(unit.id, name) for _, units in plan for unit in units for name in ("add3", "max4"))
-    record_study(folder_of("wider"), [part for part in plan if part[0].name == "wider"])
-    for unit in plan[0][1]:
+    record_study(folder_of("wider"), plan[:1])
+    for unit in plan[1][1]:
         shutil.rmtree(unit.folder.evaluation("max4"))
     known, facts = read_facts(plan_all(["mine", "wider"], "laptop", store=store), records=True)
     assert [{unit.recorded for unit in units} for _, units in known] == [{False}, {True}]
@@ -236,12 +211,10 @@ def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_pa
 
 def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: Path, tmp_path: Path) -> None:
     units, facts = read(tmp_path / "empty", "train.steps=3")
-    assert [facts.of(unit.id).stale for unit in units] == [True] * 6
-    assert not any(unit.recorded for unit in units)
+    assert [(facts.of(unit.id).stale, unit.recorded) for unit in units] == [(True, False)] * 6
     ((study, _),) = planned(tmp_path / "empty")
     assert any(note.startswith("6 stale records not used") for note in study_table(study, units, facts).notes)
-
-    (own / "experiments" / "mine.yaml").write_text(STUDY.replace("train.steps=2", "train.steps=3"))
+    write(own / "experiments/mine.yaml", STUDY.replace("train.steps=2", "train.steps=3"))
     written = record_study(recorded, finished(tmp_path / "new", 0, 1, 2, 3))
     assert (written.recorded, written.kept, written.missing) == (4, 2, 2)
     units, facts = read(tmp_path / "empty")
@@ -250,22 +223,28 @@ def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: 
 
 @pytest.mark.parametrize("what", ["recipe", "fingerprint", "grading"])
 def test_records_of_another_recipe_or_benchmark_are_stale(recorded: Path, tmp_path: Path, what: str) -> None:
-    first = pq.read_table(recorded / "runs.parquet")["run"][0].as_py()
+    scores = pq.read_table(recorded / "scores.parquet").slice(0, 1).to_pylist()[0]
+    runs = pq.read_table(recorded / "runs.parquet")["run"].to_pylist()
     if what == "recipe":
-        change(recorded, "runs", column("recipe", at=0, value=2))
+        change(recorded / "runs.parquet", runs.index(scores["run"]), recipe=2)
     else:
-        scores = pq.read_table(recorded / "scores.parquet").to_pylist()
-        tasks = [{**json.loads(one["task"]), **({what: "another"} if one["run"] == first else {})} for one in scores]
-        change(recorded, "scores", column("task", [json.dumps(task) for task in tasks]))
+        change(recorded / "scores.parquet", 0, task=json.dumps({**json.loads(scores["task"]), what: "another"}))
     units, facts = read(tmp_path / "empty")
-    assert [facts.of(unit.id).stale for unit in units] == [unit.id == first for unit in units]
-    assert [unit.done() for unit in units] == [unit.id != first for unit in units]
+    assert [unit.id for unit in units if facts.of(unit.id).stale] == [scores["run"]]
+    assert [unit.id for unit in units if not unit.done()] == [scores["run"]]
 
 
 # writing --------------------------------------------------------------------------------------------------------------
-def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+State = dict[str, tuple[bytes, int]]
+
+
+def state(folder: Path) -> State:
     """Bytes and inodes: a file that is written anew has another one."""
     return {file.name: (file.read_bytes(), file.stat().st_ino) for file in folder.iterdir()}
+
+
+def contents(files: State) -> dict[str, bytes]:
+    return {name: data for name, (data, _) in files.items()}
 
 
 def test_parts_of_a_study_are_put_together_and_the_same_content_keeps_its_files(own: Path, tmp_path: Path) -> None:
@@ -282,9 +261,7 @@ def test_parts_of_a_study_are_put_together_and_the_same_content_keeps_its_files(
     shutil.rmtree(folder)
     for store in ("two", "one"):
         record_study(folder, planned(tmp_path / store))
-    assert {name: data for name, (data, _) in state(folder).items()} == {
-        name: data for name, (data, _) in together.items()
-    }, "whatever the order"
+    assert contents(state(folder)) == contents(together), "whatever the order"
     check_content(folder)
 
 
@@ -305,35 +282,12 @@ def test_a_run_that_was_trained_again_elsewhere_does_not_change_what_is_on_recor
     assert not folder_of("before").exists()
     again = plan_all(["before"], "laptop", store=tmp_path / "again")
     assert record_study(tmp_path / "apart", again).recorded == 6, "a folder that no command reads changes nothing"
-    change(recorded, "runs", column("recipe", at=0, value=2))
+    change(recorded / "runs.parquet", 0, recipe=2)
     assert record("again") == (1, 0, 5), "what is stale there is recorded here"
     shutil.rmtree(folder_of("before"))
     record_study(recorded, planned(tmp_path / "runs"))
     assert record("runs") == (6, 0, 0)
     assert record_study(recorded, planned(tmp_path / "again")).recorded == 6, "a folder's own runs are taken anew"
-
-
-def test_a_folder_is_replaced_whole_or_not_at_all(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, write_table = state(recorded), pq.write_table
-
-    def full(table: pa.Table, where: Path, **options: object) -> None:
-        write_table(table, where, **options)
-        if Path(where).stem == "scores":
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pq, "write_table", full)
-    for unit in (units := planned(tmp_path / "runs")[0][1])[:1]:
-        unit.folder.add_cost(Cost("laptop", "x", 2, 1, 99.0, 10.0, 1.0, 100, 9.0))
-    with pytest.raises(UserError, match="the disk is full"):
-        record_study(recorded, planned(tmp_path / "runs"))
-    assert state(recorded) == before
-    assert list(recorded.parent.iterdir()) == [recorded]
-    monkeypatch.undo()
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
-    assert record_study(recorded, planned(tmp_path / "runs")).recorded == len(units)
-    assert list(recorded.parent.iterdir()) == [recorded]
 
 
 def test_one_process_at_a_time_writes_a_folder(own: Path, tmp_path: Path) -> None:
@@ -358,25 +312,20 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-Spoil = Callable[[Path], object]
-
-
-def within(how: Callable[[pa.Table], pa.Table]) -> Spoil:
-    return lambda path: change(path.parent, path.stem, how)
-
-
 @pytest.mark.parametrize(
     ("name", "spoil", "message"),
     [
         ("runs", Path.unlink, "the file is missing"),
         ("curves", lambda path: path.write_bytes(path.read_bytes()[:-20]), "Parquet"),
         ("scores", flip, "CRC|checksum|[Cc]orrupt|damaged"),
-        ("scores", within(column("right", at=9, value=5)), "right answers of more samples than there are"),
-        ("runs", within(column("ending", at=2, value='{"kind": "late"}')), "ending of run [0-9a-f]+: "),
+        ("scores", partial(change, at=9, right=5), "right answers of more samples than there are"),
+        ("runs", partial(change, at=2, ending='{"kind": "late"}'), "ending of run [0-9a-f]+: "),
     ],
 )
-def test_a_damaged_folder_is_named(recorded: Path, tmp_path: Path, name: str, spoil: Spoil, message: str) -> None:
-    before, path = {file.name: file.read_bytes() for file in recorded.iterdir()}, recorded / f"{name}.parquet"
+def test_a_damaged_folder_is_named(
+    recorded: Path, tmp_path: Path, name: str, spoil: Callable[[Path], object], message: str
+) -> None:
+    before, path = state(recorded), recorded / f"{name}.parquet"
     spoil(path)
     with pytest.raises(UserError, match=message) as caught:
         read(tmp_path / "empty")
@@ -385,22 +334,69 @@ def test_a_damaged_folder_is_named(recorded: Path, tmp_path: Path, name: str, sp
     if " of run " not in message:  # of the runs that are recorded anew nothing old is needed
         with pytest.raises(UserError):
             record_study(recorded, planned(tmp_path / "runs"))
-    changed = {file.name for file in recorded.iterdir() if before[file.name] != file.read_bytes()}
+    changed = {file for file, now in state(recorded).items() if before[file] != now}
     assert changed <= {path.name}, "nothing else was written"
 
 
 def test_values_that_nobody_wrote_are_found_and_go_when_the_truth_is_written(recorded: Path, tmp_path: Path) -> None:
     check_content(recorded)
     truth = state(recorded)
-    change(recorded, "scores", lambda table: table)  # another writer's bytes, the same content
+    change(recorded / "scores.parquet", 0)  # another writer's bytes, the same content
     assert (recorded / "scores.parquet").read_bytes() != truth["scores.parquet"][0]
     check_content(recorded)
-    change(recorded, "scores", column("right", at=0, value=0))
+    change(recorded / "scores.parquet", 0, right=0)
     with pytest.raises(UserError, match="not those that were written") as caught:
         check_content(recorded)
     assert caught.value.where == str(recorded)
     record_study(recorded, planned(tmp_path / "runs"))
     check_content(recorded)
-    assert {name: data for name, (data, _) in state(recorded).items()} == {
-        name: data for name, (data, _) in truth.items()
-    }
+    assert contents(state(recorded)) == contents(truth)
+
+
+# what was said before and after a fall --------------------------------------------------------------------------------
+REWARDS = (0.3, 0.4, 0.21, 0.05)
+HOSTILE = "</script><script>alert(1)</script>\u2028'\""
+
+
+def fallen(store: Path, rewards: tuple[float, ...] = REWARDS, said: str = "9") -> Unit:
+    """One of the runs, which trained these rewards and fell."""
+    unit = planned(store)[0][1][4]
+    fall(unit, rewards, said)
+    measure(unit, 0.1)
+    return unit
+
+
+def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_last(own: Path, tmp_path: Path) -> None:
+    excerpt = fallen(tmp_path).folder.excerpt()
+    assert excerpt
+    assert [(one.dump.step, one.reward) for one in (excerpt.before, excerpt.after)] == [(3, 0.21), (4, 0.05)]
+    assert str(excerpt.ending) == "collapse at step 5"
+    said = ["".join(one.tokens) for one in excerpt.before.dump.responses]
+    assert said == ["309", "509", "709", "319"], "the first to each prompt as they were drawn, then the second ones"
+    assert excerpt.before.dump.responses[0].values == {"entropy": [0.123] * 3, "entropy_change": [-0.5, 0.5, 0.0]}
+
+
+@pytest.mark.parametrize("rewards", [(0.3, 0.72, 0.49, 0.34), (0.3, 0.35, 0.2), REWARDS])
+def test_a_run_that_did_not_fall_or_lacks_the_dumps_has_none(
+    own: Path, tmp_path: Path, rewards: tuple[float, ...]
+) -> None:
+    """One low step at the end is no fall."""
+    unit = fallen(tmp_path, rewards)
+    if rewards == REWARDS:
+        unit.folder.tokens(4).unlink()
+    assert unit.folder.excerpt() is None
+
+
+def test_a_record_gives_back_the_excerpt_and_a_damaged_one_is_named(own: Path, tmp_path: Path) -> None:
+    unit = fallen(tmp_path / "runs", said=HOSTILE)
+    record_study(folder_of("mine"), planned(tmp_path / "runs"))
+    excerpt = read(tmp_path / "empty")[1].of(unit.id).excerpt
+    assert excerpt == unit.folder.excerpt()
+    assert "".join(excerpt.after.dump.responses[0].tokens) == f"30{HOSTILE}"
+    path = folder_of("mine") / "runs.parquet"
+    value = json.loads(pq.read_table(path)["excerpt"][0].as_py())
+    value["before"]["responses"][0]["tokens"].pop()
+    change(path, 0, excerpt=json.dumps(value))
+    with pytest.raises(UserError, match=f"excerpt of run {unit.id}") as caught:
+        read(tmp_path / "empty")
+    assert caught.value.where == str(path)

@@ -10,7 +10,6 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.printed import load_table
 from tepo.store.records import CONTENT, check_content, read_frames, write_frames
 from tepo.store.stored_tokens import pack_excerpt
-from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
 from tepo.studies.record_runs import plan_by_folder, recorded_names
@@ -22,32 +21,16 @@ LANGUAGE = {"small_lm": "language_model", "smollm2": "language_pilot"}  # scale:
 
 
 @cache
-def _benchmark(name: str) -> str:
-    return load_benchmark(name).name
-
-
-@cache
 def _objective(mapping: str) -> str:
     """The name of an objective that is written as JSON: rows of many studies, models and seeds have the same."""
     return load_objective(json.loads(mapping)).name
-
-
-def _check(unit: Unit) -> None:
-    """Look up what a run would when it starts."""
-    if not unit.row.base:
-        assert _objective(json.dumps(unit.config.objective)) == unit.row.objective
-    for name in unit.config.data.benchmarks:
-        assert _benchmark(name) == name
-    if not any(word.startswith("model.path=") for word in unit.row.setting.overrides):
-        assert unit.model == unit.config.model.name
 
 
 @pytest.mark.parametrize(
     "scale", [*SCALES, *LANGUAGE]
 )  # one test a scale: compositions (a tenth of a second each) are shared between studies
 def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) -> None:
-    of_one_scale = LANGUAGE.values()
-    names = [name for name in study_names() if name not in of_one_scale]
+    names = [name for name in study_names() if name not in LANGUAGE.values()]
     if scale in LANGUAGE:  # of the others a few ask for models that nothing stands in for
         names = ["panel_e", LANGUAGE[scale]]
     planned = plan_all(names, scale, store=tmp_path)
@@ -58,11 +41,14 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
             1 if row.base else len(tune.seeds_of(row.setting) if tune else chosen.seeds) for row in study.rows_at(scale)
         ]
         assert len(units) == len(chosen.models) * sum(seeds) > 0
-        for unit in units:
-            _check(unit)
+        for unit in units:  # what a run looks up when it starts
+            assert unit.row.base or _objective(json.dumps(unit.config.objective)) == unit.row.objective
+            if not any(word.startswith("model.path=") for word in unit.row.setting.overrides):
+                assert unit.model == unit.config.model.name
+        for name in {name for unit in units for name in unit.config.data.benchmarks}:
+            assert load_benchmark(name).name == name
         if study.rows[0].reference is not None:
-            table = table_from_store(study, units)
-            assert table.blocks[-1].title.startswith("As printed")
+            assert table_from_store(study, units).blocks[-1].title.startswith("As printed")
 
 
 @pytest.mark.parametrize(
@@ -76,19 +62,15 @@ def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], ste
     names = ("GRPO/DAPO", "GRPO/DAPO, longer", "TEPO")
     assert [row.label for row in measured.rows] == [f"{name} ({n} steps)" for name, n in zip(names, steps, strict=True)]
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
-    assert [row.label for row in printed.rows] == [
-        row.label for row in load_table(file("table4")) if row.kind == "mean"
-    ]
+    means = [row.label for row in load_table(file("table4")) if row.kind == "mean"]
+    assert [row.label for row in printed.rows] == means
     assert list(looks_of(units)) == [row.label for row in measured.rows], "in charts"
-
-
-BYTES = 8_000_000
 
 
 @pytest.mark.slow  # of every value the content is hashed
 def test_shipped_records_are_small_as_they_were_written_and_name_no_machine(tmp_path: Path) -> None:
     folders = record_folders()
-    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) < BYTES
+    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) < 8_000_000  # bytes
     for folder in folders:
         check_content(folder)
         frames = read_frames(folder)

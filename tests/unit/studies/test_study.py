@@ -31,7 +31,7 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
     ],
 )
 def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="mine") as caught:
+    with pytest.raises(UserError) as caught:
         parse_study(write(tmp_path / "mine.yaml", text))
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
@@ -46,7 +46,7 @@ def test_what_a_study_sets_itself_and_seeds_that_are_none_are_refused(given: dic
 
 
 # scales ---------------------------------------------------------------------------------------------------------------
-LAPTOP = (ROOT / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
+DESK = GUIDE.partition("## A scale of your own")[2].partition("```yaml\n")[2].partition("```")[0]
 OWN = """
 title: T
 rows:
@@ -61,57 +61,43 @@ scales:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     write(tmp_path / "experiments/mine.yaml", OWN)
-    declare(tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.beta=2]}")
+    write(tmp_path / "scale/desk.yaml", DESK)
     return tmp_path
 
 
-def declare(folder: Path, studies: str) -> None:
-    text = LAPTOP.replace("scale: laptop", "scale: desk").replace("prompts_per_step: 64", "prompts_per_step: 32")
-    write(folder / "scale/desk.yaml", f"{text}studies: {{{studies}}}\n")
-
-
-def test_a_study_is_taken_at_a_scale_that_it_does_not_name(own: Path) -> None:
-    units = make_plan(load_study("mine"), "desk", store=own)
-    trained = [(unit.config.train, unit.config.objective["constants"]["beta"], unit.seed) for unit in units]
-    assert [(train.prompts_per_step, train.steps, train.epochs) for train, _, _ in trained] == [(32, 2, 1), (32, 2, 2)]
-    assert [(coefficient, seed) for _, coefficient, seed in trained] == [(2, 3), (0.1, 3)]  # the row's own wins
-    declare(own, "like: paper")
-    assert scale_studies("desk").like == "paper", "a change is read"
+def test_the_scale_of_the_documents_takes_a_study_that_does_not_name_it(own: Path) -> None:
+    config = compose(["scale=desk"]).train
+    assert (config.steps, config.prompts_per_step, config.epochs) == (12, 32, 2)
+    assert len(make_plan(load_study("table1"), "desk", store=own)) == 8
+    write(own / "scale/desk.yaml", DESK.replace("beta=1]", "beta=2]"))
+    first, second = make_plan(load_study("mine"), "desk", store=own)
+    assert (first.config.train.prompts_per_step, first.config.train.steps, first.seed) == (32, 2, 3)
+    assert [unit.config.train.epochs for unit in (first, second)] == [1, 2]
+    coefficients = [unit.config.objective["constants"]["beta"] for unit in (first, second)]
+    assert coefficients == [2, 0.1], "a change is read, and the row's own comes after"
 
 
 @pytest.mark.parametrize(
-    ("studies", "message"),
+    ("old", "new", "message"),
     [
-        ("like: laptop", "no model in place of laptop, which mine trains at scale laptop.*stand_ins: {laptop: laptop}"),
-        ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
+        ("stand_ins: {laptop: laptop}", "", "no model in place of laptop.*stand_ins: {laptop: laptop}"),
+        ("  one_core", "  models: [laptop]\n  one_core", "unknown key 'studies.models'"),
+        ("# @package _global_\n", "", "keys below `scale`"),
     ],
 )
-def test_mistakes_in_a_scale_are_said(own: Path, studies: str, message: str) -> None:
-    declare(own, studies)
+def test_mistakes_in_a_scale_are_said(own: Path, old: str, new: str, message: str) -> None:
+    write(own / "scale/desk.yaml", DESK.replace(old, new))
     with pytest.raises(UserError, match="(?s)" + message):
         make_plan(parse_study(own / "experiments/mine.yaml"), "desk", store=own)
-
-
-def test_the_scale_of_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = GUIDE.partition("## A scale of your own")[2].partition("```yaml\n")[2].partition("```")[0]
-    write(tmp_path / "scale/desk.yaml", text)
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    config = compose(["scale=desk"])
-    assert (config.train.steps, config.train.prompts_per_step, config.train.epochs) == (12, 32, 2)
-    assert len(make_plan(load_study("table1"), "desk", store=tmp_path)) == 8
-    write(tmp_path / "scale/desk.yaml", text.partition("\n")[2])
-    with pytest.raises(UserError, match="keys below `scale`"):
-        compose(["scale=desk"])
 
 
 def test_a_model_that_stands_in_is_compared_with_the_same_figures() -> None:
     study = load_study("table2")
     row = next(row for row in study.rows if row.objective == "tepo")
-    pairs = scale_studies("single_gpu").stand_ins
-    for there in study.scale("paper").models:
-        figures, stand_in = printed(study, there, row), printed(study, pairs[there], row)
-        assert figures.model == study.models[there]  # each model its own figures
-        assert stand_in == figures
+    for model in study.scale("paper").models:
+        figures = printed(study, model, row)
+        assert figures.model == study.models[model]  # each model its own figures
+        assert printed(study, scale_studies("single_gpu").stand_ins[model], row) == figures
 
 
 # papers ---------------------------------------------------------------------------------------------------------------
@@ -140,8 +126,7 @@ def test_the_paper_of_the_documents_is_a_study_at_all_scales(tmp_path: Path, mon
 
 
 def units(scale: str, *overrides: str) -> list[Unit]:
-    planned = plan_all(["panel_e"], scale, store=Path("nowhere"), overrides=overrides)
-    return [unit for _, units in planned for unit in units]
+    return plan_all(["panel_e"], scale, store=Path("nowhere"), overrides=overrides)[0][1]
 
 
 def test_a_silent_hub_ends_it_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +142,9 @@ def test_a_silent_hub_ends_it_before_anything(tmp_path: Path, monkeypatch: pytes
 
 def test_what_ships_or_is_generated_asks_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    said: list[str] = []
+    path, said = write(tmp_path / "own.jsonl", '{"id": "one", "problem": "1+1=", "answer": "2"}\n'), list[str]()
     fetch_inputs(units("laptop"), said.append)
     (line,) = said
     assert line.startswith("package:laptop: there already, ")
-    (tmp_path / "own.jsonl").write_text('{"id": "one", "problem": "1+1=", "answer": "2"}\n')
-    fetch_inputs(units("laptop", f"data={tmp_path}/own.jsonl", "data.benchmarks=[add3]"), said.append)
-    assert said[-1] == f"{tmp_path}/own.jsonl: 1 problem"
+    fetch_inputs(units("laptop", f"data={path}", "data.benchmarks=[add3]"), said.append)
+    assert said[-1] == f"{path}: 1 problem"

@@ -4,7 +4,6 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
-from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
 from tepo.store.run_id import identity
@@ -17,12 +16,10 @@ from tepo.studies.vary import Setting
 from tests.support.results import finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
-ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
+ROWS = HEAD + "  - {label: a, objective: tepo_no_kl}\n  - {label: b, objective: gspo}\n"
 SPACE = "train.learning_rate: {log: [3e-5, 1e-3]}, train.epochs: [1, 2, 4]"
 TUNE = "tune: {draws: %d, method: random, seeds: [50, 51], space: {" + SPACE + "}}\n"
-SCALES = (
-    "scales:\n  laptop: {models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 'data.benchmarks=[add3]']%s}\n"
-)
+SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 'data.benchmarks=[add3]']}\n"
 
 
 def study(folder: Path, text: str) -> Study:
@@ -31,7 +28,7 @@ def study(folder: Path, text: str) -> Study:
 
 
 def tuned(folder: Path, draws: int = 3) -> Study:
-    return study(folder, ROWS % "" + TUNE % draws + SCALES % "")
+    return study(folder, ROWS + TUNE % draws + SCALES)
 
 
 def planned(mine: Study, store: Path) -> list[Unit]:
@@ -48,6 +45,13 @@ def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None
     counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
     metrics = {"val-core/average": share, **counts}
     write_json(unit.folder.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
+
+
+def validate_all(units: list[Unit], shares: dict[str, list[float]]) -> None:
+    """Validate the units of each row in the order of the plan, as many as there are shares."""
+    for label, values in shares.items():
+        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=False):
+            validate(unit, share)
 
 
 def setting_of(row: TunedRow) -> Setting:
@@ -76,7 +80,7 @@ EVEN = "tune: {draws: %d, seeds: [50, 51, 52]%s, space: {" + SPACE + "}}\n"
 
 
 def even(folder: Path, draws: int = 16, more: str = "") -> Study:
-    return study(folder, ROWS % "" + EVEN % (draws, more) + SCALES % "")
+    return study(folder, ROWS + EVEN % (draws, more) + SCALES)
 
 
 def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
@@ -86,79 +90,61 @@ def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
     assert even(tmp_path, 16, ", default: true").tune_at("laptop").settings == [DEFAULT, *drawn]
     text = EVEN % (16, "")
     for more in (text.replace("[50, 51, 52]", "[7]"), text.replace("4]}}", "4], train.warmup_steps: [0, 4]}}")):
-        others = study(tmp_path, ROWS % "" + more + SCALES % "").tune_at("laptop").settings
+        others = study(tmp_path, ROWS + more + SCALES).tune_at("laptop").settings
         for one, other in zip(drawn, others, strict=True):
             assert other.overrides[: len(one.overrides)] == one.overrides
-    assert study(tmp_path, ROWS % "" + text.replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop").settings != drawn
+    assert study(tmp_path, ROWS + text.replace("1e-3", "2e-3") + SCALES).tune_at("laptop").settings != drawn
 
 
 # the default and the shortlist ----------------------------------------------------------------------------------------
 SHORT = ", default: true, shortlist: {after: 1, keep: 2}"
 
 
-def chosen_by(mine: Study, units: list[Unit], shares: dict[str, list[float]]) -> None:
-    """Validate the units of each row in the order of the plan."""
-    for label, values in shares.items():
-        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
-            validate(unit, share)
-
-
 def test_the_default_is_the_row_as_it_is_written(tmp_path: Path) -> None:
     mine = even(tmp_path, 2, ", default: true")
     units = planned(mine, tmp_path)
     first = [unit for unit in units if unit.row.label == "a"][:3]
-    assert [(unit.label, unit.seed, unit.tuning) for unit in first] == [
-        ("a, default", seed, True) for seed in (50, 51, 52)
-    ]
-    plain = study(tmp_path, ROWS % "" + SCALES % "")
-    assert (
-        first[0].overrides[:-1]
-        == next(unit for unit in planned(plain, tmp_path) if unit.row.label == "a").overrides[:-1]
-    )
-    chosen_by(mine, units, {"a": [0.5, 0.5, 0.5] + [0.4] * 6, "b": [0.3] * 3 + [0.2, 0.3, 0.4] + [0.4] * 3})
+    named = [(unit.label, unit.seed, unit.tuning) for unit in first]
+    assert named == [("a, default", seed, True) for seed in (50, 51, 52)]
+    plain = [unit for unit in planned(study(tmp_path, ROWS + SCALES), tmp_path) if unit.row.label == "a"]
+    assert first[0].overrides[:-1] == plain[0].overrides[:-1]
+    validate_all(units, {"a": [0.5, 0.5, 0.5] + [0.4] * 6, "b": [0.3] * 3 + [0.2, 0.3, 0.4] + [0.4] * 3})
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert (setting_of(a), b.chosen) == (DEFAULT, 2)
     assert (len(a.known), a.known) == (2, pytest.approx([0.4, 0.4]))  # the default is no draw
     reported = [unit for unit in planned(mine, tmp_path) if not unit.tuning and unit.row.label == "a"]
     assert [(unit.label, unit.seed) for unit in reported] == [("a", 0), ("a", 1)]
-    assert {unit.folder.path for unit in reported} == {
-        unit.folder.path for unit in planned(plain, tmp_path) if unit.row.label == "a"
-    }
+    assert [unit.folder.path for unit in reported] == [unit.folder.path for unit in plain]
 
 
 def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(tmp_path: Path) -> None:
     mine = even(tmp_path, 4, SHORT)
     units = planned(mine, tmp_path)
     assert [unit.seed for unit in units if unit.row.label == "a"] == [50, 51, 52] + [50] * 4
-    shortlists, choices = undecided([(mine, units)], None)
-    assert [(unit.row.label, unit.seed) for unit in shortlists] == [
-        (row, seed) for row in "ab" for seed in (51, 52) * 2
-    ]
-    assert [(unit.label, unit.seed) for unit in choices] == [(row, seed) for row in "ab" for seed in (0, 1)]
+    waiting = [[(unit.row.label, unit.seed) for unit in part] for part in undecided([(mine, units)], None)]
+    assert waiting == [[(row, seed) for row in "ab" for seed in seeds] for seeds in ((51, 52, 51, 52), (0, 1))]
     first = {"a": [0.1, 0.2, 0.3, 0.5, 0.9, 0.8, 0.8], "b": [0.6, 0.6, 0.6, 0.1, 0.2, 0.3, 0.4]}
+    validate_all(units, {label: values[:-1] for label, values in first.items()})
+    assert [row.shortlist for row in tuned_rows(units, mine.tune_at("laptop"))] == [None, None]  # one draw is missing
     for label, values in first.items():
-        mine_units = [unit for unit in units if unit.row.label == label]
-        for unit, share in zip(mine_units[:-1], values, strict=False):
-            validate(unit, share)
-        assert tuned_rows(units, mine.tune_at("laptop"))["ab".index(label)].shortlist is None  # one draw is missing
-        validate(mine_units[-1], values[-1])
+        validate([unit for unit in units if unit.row.label == label][-1], values[-1])
     second = planned(mine, tmp_path)
     assert second[: len(units)] == units
     added = second[len(units) :]
     a, b = tuned_rows(second, mine.tune_at("laptop"))
     assert (a.shortlist, b.shortlist) == ([0, 2, 3], [0, 3, 4])  # of equal ones the first; the default has its place
-    assert [(unit.seed, unit.tuning, unit.row.setting) for unit in added if unit.row.label == "a"] == [
-        (seed, True, a.tried[index][0].row.setting) for index in (2, 3) for seed in (51, 52)
-    ]
+    third, fourth = (a.tried[index][0].row.setting for index in (2, 3))
+    more = [(unit.seed, unit.tuning, unit.row.setting) for unit in added if unit.row.label == "a"]
+    assert more == [(seed, True, setting) for setting in (third, fourth) for seed in (51, 52)]
     assert (a.chosen, b.chosen) == (None, None)
     assert undecided([(mine, second)], None)[0] == []
     for unit in added[:-1]:
-        validate(unit, 0.1 if unit.row.setting == a.tried[2][0].row.setting else 0.4)
-    third = planned(mine, tmp_path)
-    a, b = tuned_rows(third, mine.tune_at("laptop"))
+        validate(unit, 0.1 if unit.row.setting == third else 0.4)
+    last = planned(mine, tmp_path)
+    a, b = tuned_rows(last, mine.tune_at("laptop"))
     assert a.scores == pytest.approx({0: 0.2, 2: (0.9 + 0.2) / 3, 3: (0.8 + 0.8) / 3})
     assert (a.chosen, b.chosen) == (3, None)  # b lacks a run
-    assert [unit.label for unit in third if not unit.tuning] == ["base", "a", "a"]
+    assert [unit.label for unit in last if not unit.tuning] == ["base", "a", "a"]
     validate(added[-1], 0.4)
     assert setting_of(tuned_rows(planned(mine, tmp_path), mine.tune_at("laptop"))[1]) == DEFAULT
 
@@ -167,32 +153,25 @@ def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(
 def test_a_run_that_chooses_is_validated_and_never_measured(tmp_path: Path) -> None:
     units = planned(tuned(tmp_path), tmp_path)
     for unit in (unit for unit in units if unit.tuning):
-        assert "--validate" in command(unit)
-        assert "--evaluate" not in command(unit)
+        assert ("--validate" in command(unit), "--evaluate" in command(unit)) == (True, False)
         assert unit.missing_benchmarks() == []
-        assert not unit.done()
-        assert unit.to_measure() == 0.25  # 50 of 200 problems
+        assert (unit.done(), unit.to_measure()) == (False, 0.25)  # 50 of 200 problems
     validate(units[1], 0.5)
-    assert units[1].done()
-    assert units[1].to_measure() == 0
+    assert (units[1].done(), units[1].to_measure()) == (True, 0)
 
 
 def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> None:
     mine = tuned(tmp_path)
     units = planned(mine, tmp_path)
-    shares = {"a": [0.1, 0.9, 0.5, 0.5, 0.9, 0.1], "b": [0.2, 0.2, 0.4, 0.1, 0.1, 0.7]}  # a: three equal means
-    for label, values in shares.items():
-        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
-            validate(unit, share)
+    validate_all(units, {"a": [0.1, 0.9, 0.5, 0.5, 0.9, 0.1], "b": [0.2, 0.2, 0.4, 0.1, 0.1, 0.7]})
     a, b = tuned_rows(units, mine.tune_at("laptop"))
-    assert a.scores == pytest.approx({0: 0.5, 1: 0.5, 2: 0.5})
+    assert a.scores == pytest.approx({0: 0.5, 1: 0.5, 2: 0.5}), "equal means"
     assert (a.chosen, b.chosen) == (0, 2)
     after = planned(mine, tmp_path)
     assert after[: len(units)] == units
     reported = after[len(units) :]
-    assert [(unit.label, unit.seed, unit.tuning) for unit in reported] == [
-        (label, seed, False) for label in "ab" for seed in (0, 1)
-    ]
+    named = [(unit.label, unit.seed, unit.tuning) for unit in reported]
+    assert named == [(label, seed, False) for label in "ab" for seed in (0, 1)]
     for unit, row in zip(reported, (a, a, b, b), strict=True):
         assert set(setting_of(row).overrides) < set(unit.overrides)
         assert "--evaluate" in command(unit)
@@ -210,27 +189,6 @@ def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
         unit.validation()
 
 
-# the table ------------------------------------------------------------------------------------------------------------
-
-
-# mistakes -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("text", "what", "line"),
-    [
-        ("tune: {draws: 2, seeds: [1], space: {train.epochs: [1, 2]}}\n", "seed 1 chooses the settings", 9),
-        ("tune: {draws: 2, seeds: [50], space: {train.epoch: [1, 2]}}\n", "unknown configuration key 'train.epoch'", 7),
-        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [0, 1]}}}\n", "0 has no logarithm", 7),
-        (EVEN % (4, ", shortlist: {after: 3, keep: 2}"), "tune.shortlist.after is 3 of 3 tuning seeds", 7),
-        (TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
-    ],
-)  # fmt: skip
-def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        study(tmp_path, ROWS % "" + text + SCALES % "")
-    assert what in caught.value.what
-    assert f"mine.yaml:{line}" in caught.value.where
-
-
 def test_the_command_line_cannot_set_what_is_tuned_or_varies_or_report_what_has_chosen(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.epochs is what the study tuned tunes"):
         plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
@@ -240,54 +198,34 @@ def test_the_command_line_cannot_set_what_is_tuned_or_varies_or_report_what_has_
         plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
 
 
-def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
-    ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
-    assert (len(units), len({unit.id for unit in units})) == (5 * (16 + 3), 5 * (16 + 3))
-    shortlists, choices = undecided([(mine, units)], None)
-    assert (len(shortlists), len(choices)) == (5 * 3 * 2, 5 * 8)
-    first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]
-    assert first == ["default", "learning_rate=0.000293, epochs=1", "learning_rate=7.64e-5, epochs=3"]
-    ((_, claimed),) = [
-        part for part in plan_all(["claims"], "laptop", store=tmp_path) if part[0].name == "half_the_steps"
-    ]
-    tepo = next(unit for unit in units if unit.label == "TEPO, default")
-    theirs = next(unit for unit in claimed if unit.row.objective == "tepo")
-    assert tepo.config.objective == theirs.config.objective
-
-
 # what varies ----------------------------------------------------------------------------------------------------------
-PLAIN = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
-ONE_SEED = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
+PLAIN = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl}\n  - {label: b, objective: gspo}\n"
+ONE_SEED = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 CLIP = """vary:
   train.learning_rate: [1e-4, 4e-4]
   clip:
     paper: [objective.low=0.2, objective.high=0.28]
     tight: [objective.low=0.02, objective.high=0.028]
 """
-EPOCHS = "vary: {train.epochs: [1, 2]}\n"
-X = "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
+X = "vary: {x: {1: [train.epochs=1], '1, x=1': [train.epochs=2]}}\n"
 
 
 def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
-    units = make_plan(study(tmp_path, PLAIN % "" + CLIP + ONE_SEED % ""), "laptop", store=tmp_path)
+    units = make_plan(study(tmp_path, PLAIN + CLIP + ONE_SEED), "laptop", store=tmp_path)
     settings = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-4") for clip in ("paper", "tight")]
     assert [unit.label for unit in units] == [f"{row}, {setting}" for setting in settings for row in "ab"]
     assert len({unit.id for unit in units}) == len(units)
+    bounds = {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}
     for unit in units:
-        assert (
-            str(unit.config.train.learning_rate)
-            == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
-        )
-        bounds = (unit.config.objective["constants"]["low"], unit.config.objective["constants"]["high"])
-        assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
+        point, constants = unit.row.setting.point, unit.config.objective["constants"]
+        assert unit.config.train.learning_rate == float(point["learning_rate"])
+        assert (constants["low"], constants["high"]) == bounds[point["clip"]]
 
 
 def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
     """A mix has its own base and benchmarks; a learning rate has not."""
-    text = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n  - {label: a, objective: gspo}\n"
-    mine = study(
-        tmp_path, text + "vary: {data: [laptop, laptop_sparse], train.learning_rate: [1e-4, 2e-4]}\n" + ONE_SEED % ""
-    )
+    vary = "vary: {data: [laptop, laptop_sparse], train.learning_rate: [1e-4, 2e-4]}\n"
+    mine = study(tmp_path, HEAD + "  - {label: a, objective: gspo}\n" + vary + ONE_SEED)
     units = make_plan(mine, "laptop", store=tmp_path)
     base = [unit.id for unit in units if unit.row.base]
     assert base[0] == base[1] != base[2] == base[3]
@@ -295,44 +233,37 @@ def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
 
 def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
     """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
-    values = (
-        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.checkpoint_every: [null, 4]}"
-    )
-    mine = study(tmp_path, PLAIN % "" + f"vary: {values}\n" + ONE_SEED % "")
-    written = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
-    assert written == {
-        *("data.exclude_contaminated=true", "data.exclude_contaminated=false"),
-        *("train.learning_rate=2.5e-7", "train.learning_rate=1e-7"),
-        *("train.checkpoint_every=null", "train.checkpoint_every=4"),
-    }
+    vary = "vary: {train.keep_best: [on], train.checkpoint_every: [null], train.learning_rate: [2.5e-7, 1e-7]}\n"
+    rows = study(tmp_path, PLAIN + vary + ONE_SEED).rows_at("laptop")
+    words = ("train.keep_best=true", "train.checkpoint_every=null")
+    rates = [(*words, f"train.learning_rate={rate}") for rate in ("2.5e-7", "1e-7") for _ in "ab"]
+    assert [row.setting.overrides for row in rows] == rates
 
 
 @pytest.mark.parametrize(
-    ("row", "text", "scale", "what", "line"),
+    ("text", "what", "line"),
     [
-        ("", "vary: {train.learning_rat: [1e-4]}\n", "", "unknown configuration key 'train.learning_rat'", 6),
-        ("", "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "", "which are the same", 9),
-        ("", "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "", "train.steps and b both set", 8),
-        (", overrides: [train.epochs=1]", EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4),
-        ("", EPOCHS, ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
-        ('}\n  - {label: "a, x=1", objective: gspo', X, "", "labelled alike", 7),
+        (ROWS + "tune: {draws: 2, seeds: [1], space: {train.epochs: [1, 2]}}\n", "seed 1 chooses the settings", 9),
+        (ROWS + "tune: {draws: 2, seeds: [50], space: {train.epoch: [1, 2]}}\n", "unknown configuration key", 7),
+        (ROWS + "tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [0, 1]}}}\n", "no logarithm", 7),
+        (ROWS + TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
+        (ROWS + "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "which are the same", 10),
+        (ROWS + "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "train.steps and b both set", 9),
+        (ROWS + "vary: {train.steps: [1, 2]}\n", "'train.steps=2' sets what `vary:` sets", 9),
+        (ROWS.replace("gspo", "gspo, overrides: [train.epochs=1]") + X, "'train.epochs=1' sets", 6),
+        (ROWS.replace("label: b,", 'label: "a, x=1",') + X, "labelled alike", 7),
     ],
 )  # fmt: skip
-def test_a_mistake_in_what_varies_names_file_line_and_key(
-    row: str, text: str, scale: str, what: str, line: int, tmp_path: Path
-) -> None:
+def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        study(tmp_path, PLAIN % row + text + ONE_SEED % scale)
+        study(tmp_path, text + SCALES)
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
 
 
-DRAWN = ', drawn: clip, overrides: ["data.benchmarks=[add3]"]'
-
-
 def test_a_drawn_axis_is_pooled_where_a_row_has_all_of_it(tmp_path: Path) -> None:
     """With one environment unmeasured the mean over the others would be of another population."""
-    mine = study(tmp_path, PLAIN % "" + CLIP + ONE_SEED.replace("[0]", "[0, 1]") % DRAWN)
+    mine = study(tmp_path, PLAIN + CLIP + SCALES.replace("seeds:", "drawn: clip, seeds:"))
     units = make_plan(mine, "laptop", store=tmp_path / "runs")
 
     def pooled() -> list[float | None]:

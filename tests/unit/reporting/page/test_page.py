@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.formula.row import load_row
-from tepo.reporting.page.equations import methods
 from tepo.reporting.page.page_data import RunSamples, pack_samples
 from tepo.reporting.tables.table import Table
 from tepo.store.samples_file import GradedResponse, ProblemAnswers
 from tepo.store.stored_tokens import read_dump
+from tests.support.runs import write
 from tests.unit.reporting.pages import LONG, NASTY, page, samples, unpacked
 
 HEAD = ("title", "made", "asked", "ran", "cost", "caveat", "repeat", "note", "source", "linked")
@@ -95,22 +94,6 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert LONG in next(iter(cells["datasets"].values()))[0].values()
 
 
-def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
-    rows = [load_row(name) for name in ("grpo_dapo", "lite_ppo", "dr_grpo")]
-    lite, base, dr = methods([(row.name, None, row) for row in (rows[1], rows[0], rows[2])])
-    assert (base["unlike"], base["settings"], base["lines"]) == ("", [], []), "shown whole"
-    assert [made["unlike"] for made in (lite, dr)] == ["grpo_dapo"] * 2
-    assert [len(made["shown"]) for made in (lite, dr)] == [1, 2], "J with another average is another J"
-    assert base["shown"][0] not in (*lite["shown"], *dr["shown"])
-    for made in (lite, dr):
-        assert len(made["settings"]) == 1
-        assert made["settings"][0].endswith("<mo>&#x0003D;</mo><mn>0.2</mn></mrow></math>"), (
-            "as a sign of the equations"
-        )
-    by_label = methods([(row.name, None, row) for row in rows], "dr_grpo")
-    assert [made["unlike"] for made in by_label] == ["dr_grpo", "dr_grpo", ""], "the baseline of the page"
-
-
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(share: float) -> None:
     draw = random.Random(7)
@@ -136,31 +119,26 @@ def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(shar
 def test_equal_answers_are_kept_once_and_runs_without_any_are_left_out() -> None:
     packed = pack_samples(samples())
     assert (packed["runs"], packed["left_out"], packed["shown"]) == (2, 1, 4)
-    benchmark, problem, prompt, gold, answers, picked = unpacked(packed["text"])["problems"][0]
-    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
-    right = ["3", "3", True, "", 1, True]
-    assert answers == [right, *([text, text, False, "different", 1, True] for text in "49")]
-    assert picked == [[[0, 2]], [[1, 1], [2, 1]]]
+    right, wrong = ["3", "3", True, "", 1, True], [[text, text, False, "different", 1, True] for text in "49"]
+    first = ["add3", "add3-0", "1+2=", "3", [right, *wrong], [[[0, 2]], [[1, 1], [2, 1]]]]
+    assert unpacked(packed["text"])["problems"][0] == first
     only = [RunSamples(one.id, one.label, dict(list(one.benchmarks.items())[at:])) for at, one in enumerate(samples())]
     assert unpacked(pack_samples(only[:2])["text"])["problems"][0][5] == [[[0, 2]], None]
     assert pack_samples([])["shown"] == 0
 
 
-def response(tokens: list[str], **values: list) -> dict:
-    kept = {"prompt": "12+34=", "answer": "46", "reward": 1.0, "finished": True, "group": 0}
-    return {**kept, "tokens": tokens, "values": values}
-
-
-def dump(*responses: dict) -> dict:
-    return {"format": 1, "step": 4, "objective": "tepo", "responses": list(responses)}
+def dump(tokens: list[str], **values: list) -> dict:
+    """Of one response."""
+    asked = {"prompt": "12+34=", "answer": "46", "reward": 1.0, "finished": True, "group": 0}
+    responses = [{**asked, "tokens": tokens, "values": values}]
+    return {"format": 1, "step": 4, "objective": "tepo", "responses": responses}
 
 
 def test_reads_what_the_loop_writes(tmp_path: Path) -> None:
-    path = tmp_path / "step_000004.json"
-    path.write_text(json.dumps(dump(response(["4", "ö"], entropy=[0.25, float("nan")]))), encoding="utf-8")
-    found = read_dump(path)
-    assert (found.step, found.objective, len(found.responses)) == (4, "tepo", 1)
-    assert found.responses[0].values == {"entropy": [0.25, None]}
+    path = write(tmp_path / "step_000004.json", json.dumps(dump(["4", "ö"], entropy=[0.25, float("nan")])))
+    read = read_dump(path)
+    assert (read.step, read.objective, len(read.responses)) == (4, "tepo", 1)
+    assert read.responses[0].values == {"entropy": [0.25, None]}
     with pytest.raises(UserError, match="cannot read"):
         read_dump(tmp_path / "missing.json")
 
@@ -169,16 +147,15 @@ def test_reads_what_the_loop_writes(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ("[" * 100_000, ""),
-        ({"format": 9, "responses": []}, "found 9"),
-        (dump(response(["1"]), response(["1", "2"], entropy=[0.1])), "'entropy' does not have 2 numbers"),
-        (dump(response(["1"], entropy=["a lot"])), ""),
-        (dump(response(["\ud800"])), ""),
+        (json.dumps({"format": 9, "responses": []}), "found 9"),
+        (json.dumps(dump(["1", "2"], entropy=[0.1])), "'entropy' does not have 2 numbers"),
+        (json.dumps(dump(["1"], entropy=["a lot"])), ""),
+        (json.dumps(dump(["\ud800"])), ""),
     ],
     ids=range(5),
 )
-def test_damaged_dumps_are_named(tmp_path: Path, data: object, message: str) -> None:
-    path = tmp_path / "step_000004.json"
-    path.write_text(data if isinstance(data, str) else json.dumps(data))
+def test_damaged_dumps_are_named(tmp_path: Path, data: str, message: str) -> None:
+    path = write(tmp_path / "step_000004.json", data)
     with pytest.raises(UserError, match=f"not a token dump.*{message}") as caught:
         read_dump(path)
     assert caught.value.where == str(path)

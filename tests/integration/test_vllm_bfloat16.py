@@ -23,12 +23,8 @@ def test_in_bfloat16_the_output_matrix_multiplies_in_float32_also_after_a_sync(t
             rounded = new.bfloat16()
             sampler.sync(rounded.state_dict())
             drawn = draw(sampler, length=20)
-            hidden = [
-                rounded.model(torch.tensor([prompt + response.tokens.tolist()])).last_hidden_state[
-                    0, len(prompt) - 1 : -1
-                ]
-                for prompt, response in drawn
-            ]
+            rows = [(torch.tensor([prompt + response.tokens.tolist()]), len(prompt) - 1) for prompt, response in drawn]
+            hidden = [rounded.model(ids).last_hidden_state[0, first:-1] for ids, first in rows]
             logits = torch.cat(hidden).float() @ rounded.lm_head.weight.float().T
             tokens = torch.cat([torch.from_numpy(response.tokens).long() for _, response in drawn])
             off = sampled(drawn) - logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]

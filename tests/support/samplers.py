@@ -111,16 +111,8 @@ class Ones(Benchmark):
 
 
 def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
-    return Ones(
-        title="ones",
-        count=count,
-        samples=samples,
-        temperature=1.0,
-        max_new_tokens=16,
-        procedural=Procedural({}, 0),
-        name="ones",
-        **more,
-    )  # type: ignore[arg-type]
+    settings = {"temperature": 1.0, "max_new_tokens": 16, "procedural": Procedural({}, 0)} | more
+    return Ones(title="ones", name="ones", count=count, samples=samples, **settings)  # type: ignore[arg-type]
 
 
 class Crowd(Dice):

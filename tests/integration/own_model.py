@@ -1,5 +1,4 @@
-"""Tiny Hugging Face models that a user brings along: an architecture, a tokenizer trained on the spot, a little
-supervised training."""
+"""Tiny Hugging Face models that a user brings along, with a tokenizer trained on the spot and a little training."""
 
 import json
 import random

@@ -41,8 +41,7 @@ TOLERANCE = 1e-4
 
 
 class Branching:
-    """A sampler whose response i is the greedy continuation of the prompt and `FIRST[i]`;
-    the real one samples, scores and syncs."""
+    """The real sampler, whose response i is the greedy continuation of the prompt and `FIRST[i]`."""
 
     side_by_side = None  # it is given complete groups
 

@@ -9,8 +9,7 @@ from perf.gpu.__main__ import NEVER, PARTS, stored, table
 from tests.support.commands import program, python
 
 ROOT = Path(__file__).parents[2]
-# Of the others: attention and resume run below; deepspeed's and vllm_head's engines are tested by themselves, update is
-# a part of one_gpu, and flash4 and two_gpus need what no CPU has. By hand: `python -m perf.gpu deepspeed --small`.
+# attention and resume: below; the engines of deepspeed and vllm_head: by themselves; update is a part of one_gpu
 SCRIPTS = ("fused", "layers", "small_lm", "one_gpu", "sampler")
 
 

@@ -1,5 +1,4 @@
-"""A run that is killed, whose terminal is closed, or whose study is asked to stop, and studies that race. Ranks:
-test_kill_rank.py."""
+"""A run that is killed, whose terminal is closed or whose study is asked to stop; studies that race."""
 
 import contextlib
 import os
@@ -21,17 +20,14 @@ pytestmark = pytest.mark.disaster
 STEPS = "train.steps=9"
 STALE = ("train.staleness=2", "sampler.margin=2")
 BEST = ("train.keep_best=true", "train.validate_every=1", "train.validation_problems=2", "data.benchmarks=[add3]")
-EIGHT_BIT = ("engine.optimizer=adamw_8bit",)
 ADAPTERS = ("model.lora_rank=4", "model.dtype=bfloat16")
+KILLED = [
+    pytest.param((*STALE, "engine.optimizer=adamw_8bit"), id="stale, 8-bit", marks=pytest.mark.bitsandbytes),
+    pytest.param((*BEST, *ADAPTERS), id="best, adapters", marks=pytest.mark.peft),
+]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param((*STALE, *EIGHT_BIT), id="stale, 8-bit", marks=pytest.mark.bitsandbytes),
-        pytest.param((*BEST, *ADAPTERS), id="best, adapters", marks=pytest.mark.peft),
-    ],
-)
+@pytest.mark.parametrize("words", KILLED)
 def test_two_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     draw, line = random.Random(7), ("train", *SMALL, STEPS, *words, "--quiet")
     run = RunFolder.of(small(tmp_path / "killed", STEPS, *words))
@@ -63,8 +59,7 @@ def test_a_run_whose_terminal_is_closed_saves_what_it_has(tmp_path: Path) -> Non
     """Its progress bar has nowhere to go then."""
     run = RunFolder.of(small(tmp_path, *STOPPED))
     terminal = Terminal("train", *SMALL, *STOPPED, f"store={tmp_path}", TERM="xterm")
-    while len(run.metrics()) < 2:
-        terminal.wait_for("/1000")
+    terminal.read_until(lambda: len(run.metrics()) >= 2)
     terminal.close()
     assert terminal.process.exitcode == 75
     assert_saved(run)

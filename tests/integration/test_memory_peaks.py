@@ -156,8 +156,7 @@ def test_measured_peaks(kind: str) -> None:
 
 
 def predicted(case: dict[str, Any]) -> tuple[float, float]:
-    """The peak of an update, and what the optimiser keeps, which on a CPU is in the same memory wherever it lies.
-    DeepSpeed also puts the weights elsewhere."""
+    """Of an update, and of what the optimiser keeps, to which DeepSpeed adds the weights."""
     *known, vocabulary = case["sizes"].values()
     shape = Shape(*known, known[0] // known[3], vocabulary, True)
     lengths = [f"train.max_prompt_tokens={PROMPT}", f"train.max_new_tokens={RESPONSE}"]

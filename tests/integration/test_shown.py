@@ -42,8 +42,7 @@ def test_the_command_draws_the_picture(command: str, picture: str, tmp_path: Pat
 
 @pytest.mark.slow
 def test_eval_and_table_print_the_same_intervals(tmp_path: Path) -> None:
-    """Problems lie in the file as add3-2, add3-10; a table's frame has them as add3-10, add3-2. All of a run are the
-    benchmarks of its data."""
+    """Problems lie in the file as add3-2, add3-10; a table's frame has them as add3-10, add3-2."""
     store, own = tmp_path / "runs", few_problems(tmp_path)
     write_study(tmp_path, "mine", ROWS, *WORDS)
     assert "TEPO (1 steps)" in tepo("ablate", "mine", "--store", store, **own).stdout

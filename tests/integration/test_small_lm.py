@@ -71,8 +71,7 @@ print(transformers.__version__, base_fingerprint(f"cache:{sys.argv[1]}", None))
 def test_a_shipped_warm_start_is_the_one_on_record_under_another_version_of_transformers_too(
     models: Path, tmp_path: Path
 ) -> None:
-    """One that writes another configuration, tokenizer and end of a turn of its own. The other process has
-    other threads."""
+    """One that writes another configuration, tokenizer and end of a turn. The other process has other threads."""
     assert file_digest(fetch(WARM) / "model.safetensors") == WARM_STARTS[WARM].weights
     assert base_fingerprint(f"cache:{WARM}", None) == recorded_bases()[f"cache:{WARM}"]["hash"]
     older = ["transformers==5.16.0", "huggingface-hub<2"]

@@ -73,8 +73,7 @@ def of_trackio(run: RunFolder, place: Path) -> Shown:
 
 
 def records(content: bytes) -> Iterator[bytes]:
-    """The records of wandb's transaction log: a 7-byte file header, then LevelDB's log format (32 KiB blocks of
-    checksum, length, type and payload; a record may go on in the next block)."""
+    """Of wandb's log: 7 bytes, then LevelDB's format (blocks of 32 KiB; a record may go on in the next block)."""
     place, parts = 7, b""
     while place + 7 <= len(content):
         left = 32768 - place % 32768

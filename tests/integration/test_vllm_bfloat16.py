@@ -12,8 +12,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_in_bfloat16_the_output_matrix_multiplies_in_float32_also_after_a_sync(tmp_path, tied):
-    """Logits that are rounded to bfloat16 differ by steps of a hundredth. A new head arrives, and one that did not is
-    seen."""
+    """Logits that are rounded to bfloat16 differ by steps of a hundredth. A head that did not arrive would be seen."""
     model = engine_model(0, tied=tied)
     options = EngineOptions(save(model, tmp_path), "bfloat16", 256, max_rows=64)
     sampler = VllmSampler(options, [EOS], memory_fraction=0.06)

@@ -15,8 +15,7 @@ from tepo_cli.main import app
 from tests.support.commands import Started, tepo
 from tests.support.runs import SMALL, few_problems, write, write_study
 
-# longer than train.max_prompt_tokens, which a run meets late
-LONG = {"id": "long", "problem": "1+" * 200 + "1=", "answer": "201"}
+LONG = {"id": "long", "problem": "1+" * 200 + "1=", "answer": "201"}  # a run meets its limit of tokens late
 
 
 @pytest.mark.slow

@@ -178,6 +178,13 @@ class Terminal:
         shown, _, self.printed = self.printed.partition(text)
         return shown
 
+    def read_until(self, happened: Callable[[], Any]) -> None:
+        """Take what is printed until something has happened."""
+        while not happened():
+            assert self.process.exitcode is None, self.printed
+            if select.select([self.ours], [], [], 0.05)[0]:
+                self.printed += os.read(self.ours, 4096).decode(errors="replace")
+
     def close(self) -> None:
         """As a person closes the window. Waits for the end of the command."""
         os.close(self._theirs)
@@ -206,8 +213,7 @@ def free_port() -> int:
 
 
 def ranks(work: str | Callable[..., Any], *arguments: Any, count: int = 2) -> list[Started]:
-    """Call a function, or `python -m work arguments`, in so many ranks, without a launcher that would end some for
-    another."""
+    """A function or `python -m work` in so many ranks, without a launcher that would end some for another."""
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     start: Callable[..., Started] = program if isinstance(work, str) else Started
     return [start(work, *arguments, RANK=number, LOCAL_RANK=number, **shared) for number in map(str, range(count))]

@@ -86,9 +86,7 @@ def make_groups(seed: int = 0, groups: int = 3, longest: int = 12, prompt: int =
     ]
 
 
-def plain_statistics(
-    model: PreTrainedModel, groups: list[Group], temperature: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def plain_statistics(model: PreTrainedModel, groups: list[Group], temperature=1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies of every response token, each sequence pushed through the plain model alone."""
     logprobs, entropies = [], []
     for prompt, responses in groups:

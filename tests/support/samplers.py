@@ -54,9 +54,7 @@ class Dice:
 
         return Waves(lambda jobs: None, run)
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
-    ) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams) -> list:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt

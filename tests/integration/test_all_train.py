@@ -14,7 +14,7 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.integration.own_model import save_family, write_words
 from tests.reference.runs import recorded_hashes, reference_runs, trained_hashes
-from tests.support.runs import small, tiny
+from tests.support.runs import small
 
 pytestmark = pytest.mark.disaster
 
@@ -33,7 +33,7 @@ def moved(base: Path, checkpoint: Path) -> set[str]:
 @pytest.mark.parametrize("name", names())
 def test_a_row_trains(name: str, tmp_path: Path) -> None:
     taught = ["model.teacher=package:laptop_sparse"] * load_objective(name).needs.teacher_logprobs
-    folder = train(Run(tiny(tmp_path, f"objective={name}", "train.steps=2", *taught)))
+    folder = train(Run(small(tmp_path, f"objective={name}", "train.steps=2", *taught)))
     rows = RunFolder(folder).metrics()
     assert len(rows) == 2
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))

@@ -1,4 +1,4 @@
-"""A hub on this machine answers what huggingface_hub asks. It takes all files as small ones, without LFS or Xet."""
+"""A hub on this machine answers what huggingface_hub asks. Uploads go by LFS; Xet, the hub's own, takes its servers."""
 
 import base64
 import json
@@ -31,13 +31,14 @@ WRITES, READS = "hf_writes", "hf_reads"
 
 
 class Hub(ThreadingHTTPServer):
-    """Repositories, and their branches with the files of each commit."""
+    """Repositories, their branches with the files of each commit, and what was uploaded by its SHA-256."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Routes)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.private: dict[str, bool] = {}
         self.commits: dict[tuple[str, str], list[dict[str, bytes]]] = {}
+        self.objects: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.broken = ""  # a route that fails
 
@@ -63,6 +64,9 @@ class _Routes(BaseHTTPRequestHandler):
 
     def _answered(self, path: str, body: bytes) -> tuple[int, object]:
         hub, token = self.server, self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if path.startswith("/lfs/") and self.command == "PUT":  # signed addresses take no token
+            hub.objects[path.removeprefix("/lfs/")] = body
+            return 200, None
         if token not in (WRITES, READS):
             return 401, None
         if hub.broken and hub.broken in path:
@@ -81,19 +85,27 @@ class _Routes(BaseHTTPRequestHandler):
                 return 409, {"error": "it is there", "url": f"{hub.url}/{name}"}
             hub.private[name], hub.commits[name, "main"] = asked.get("visibility") == "private", []
             return 200, {"url": f"{hub.url}/{name}"}
+        if re.fullmatch(r"/(.+)\.git/info/lfs/objects/batch", path):
+            objects = json.loads(body)["objects"]
+            for one in objects:
+                one["actions"] = {"upload": {"href": f"{hub.url}/lfs/{one['oid']}"}}
+            return 200, {"transfer": "basic", "objects": objects}
         found = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit|branch)/([^/]+)", path)
         if not found or found[1] not in hub.private:
             return 404, None
         commits = hub.commits.setdefault((found[1], found[3]), [])
         if found[2] == "preupload":
-            regular = {"uploadMode": "regular", "shouldIgnore": False}
-            return 200, {"files": [{"path": one["path"]} | regular for one in json.loads(body)["files"]]}
+            names = [one["path"] for one in json.loads(body)["files"]]
+            modes = [{"path": one, "uploadMode": "lfs" if one.endswith(".safetensors") else "regular"} for one in names]
+            return 200, {"files": [one | {"shouldIgnore": False} for one in modes]}
         if found[2] == "commit":
             entries = [(one["key"], one["value"]) for one in map(json.loads, body.splitlines())]
-            commits.append({one["path"]: base64.b64decode(one["content"]) for key, one in entries if key == "file"})
+            files = {value["path"]: base64.b64decode(value["content"]) for key, value in entries if key == "file"}
+            files |= {value["path"]: hub.objects[value["oid"]] for key, value in entries if key == "lfsFile"}
+            commits.append(files)
         return 200, {"commitUrl": f"{hub.url}/{found[1]}/commit/{'c' * 40}", "commitOid": "c" * 40}
 
-    do_GET = do_POST = _route
+    do_GET = do_POST = do_PUT = _route
 
 
 @pytest.fixture
@@ -195,8 +207,9 @@ def test_a_refusal_is_one_sentence(
     assert not any(hub.commits.values())
 
 
-def test_a_failure_on_the_way_leaves_no_half(run: RunFolder, hub: Hub, said: Said) -> None:
-    hub.broken = "/commit/"
+@pytest.mark.parametrize("broken", ["/objects/batch", "/commit/"])
+def test_a_failure_on_the_way_leaves_no_half(broken: str, run: RunFolder, hub: Hub, said: Said) -> None:
+    hub.broken = broken
     code, shown = said(run.path, "lab/model")
     assert (code, "error: the hub did not take it: " in shown) == (1, True)
     assert not any(hub.commits.values())

@@ -1,5 +1,4 @@
-"""`python -m tests.failing_calls`: trials in which a call on a file fails, or the process dies before it. Exit code 1
-where one ended badly, with a line for each."""
+"""Trials in which a call on a file fails, or the process dies before it. Exit code 1 where one ended badly."""
 
 import argparse
 import sys

@@ -14,7 +14,9 @@ import platform
 import select
 import socket
 import struct
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -119,13 +121,9 @@ def _child(work: Callable[[], object], channel: socket.socket, printed: int) -> 
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         with contextlib.suppress(BaseException):
-            import sys
-
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)

@@ -1,43 +1,38 @@
 """Trials: one run with its evaluation, page and record, in which a call on a file fails, or the process dies before it.
 
-The commands are those a user types, forked by a process that has imported everything. A trial begins where the commands
-before it have left an undisturbed store. What a fault leaves behind is compared, and the same command is called once
-more, without a fault: then the folder must be the undisturbed one, but for times. Faults that leave the same behind
-share that call. A death leaves what was on disk at that moment, so that all deaths are copies of one run's folder.
+The commands are those a user types, forked by a process that has imported everything; a trial begins where those before
+it have left an undisturbed store. What a fault leaves behind is compared, and the same command is called once more:
+then the folder must be the undisturbed one, but for times. Faults that leave the same behind share that call. A death
+leaves what was on disk at that moment, so that all deaths are copies of one run's folder.
 """
 
+import contextlib
 import errno
+import hashlib
 import importlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import vl_convert
 
 from tepo.common import paths
 from tepo.config.compose import compose
-from tepo.launch import forkserver
-from tests.failing_calls.state import key_of, lasting_name, read_state
+from tepo.training.metrics.metrics_log import VOLATILE
 from tests.failing_calls.supervisor import Call, Ended, Verdict, supervised
-from tests.support.runs import write
+from tests.support.commands import WARM
+from tests.support.runs import write, write_study
 
 _WORDS = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8"]
 _WORDS += ["train.max_new_tokens=40", "train.checkpoint_every=1", "data.benchmarks=[add3]"]
-_STUDY = f"""
-title: mine
-baseline: GSPO
-rows:
-  - {{label: GSPO, objective: gspo}}
-scales:
-  laptop: {{models: [laptop], seeds: [0], overrides: {json.dumps(_WORDS)}}}
-"""
 _TRAIN = ("train", "objective=gspo", *_WORDS, "--quiet")
 COMMANDS = {
     "train": _TRAIN,
@@ -45,21 +40,6 @@ COMMANDS = {
     "page": ("report", "mine", "--out", "page.html"),
     "record": ("records", "write", "mine"),
 }
-_WARM = (
-    *forkserver._WARM,
-    "pandas",
-    "pyarrow.dataset",
-    "scipy.stats",
-    "tepo.analysis.page",
-    "tepo.jobs.model_card",
-    "tepo.problems.procedural",
-    "tepo.reporting.charts.curves",
-    "tepo.sampling.backends.torch",
-    "tepo.sampling.embedded.torch_sampler",
-    "tepo.training.engine.backends.torch",
-    "tepo.studies.record_runs",
-    "tepo.training.engine.torch_engine",
-)
 DEATH = "death"
 _SAMPLED = {  # of each a few calls, evenly spread; ENOSPC and death have every call
     "write": ("EIO",),
@@ -97,7 +77,7 @@ class Outcome(NamedTuple):
 
 def run_trials(folder: Path, every: int = 1, workers: int = 2) -> Iterator[Outcome]:
     """All trials in an empty folder, each outcome as it comes. every: only each so-manieth trial of a fault."""
-    for name in _WARM:
+    for name in WARM:
         importlib.import_module(name)
     compose(["objective=gspo", *_WORDS])  # Hydra's part of it is kept
     # charts, which have a hash of what they show, are not drawn: in a new process that takes longer than all else
@@ -147,7 +127,7 @@ class _Bench:
         home = self._before("train")
         benchmark = (paths.shipped("evals") / "add3.yaml").read_text().partition("hash:")[0]
         write(home / "evals/add3.yaml", benchmark.replace("count: 200\n", "count: 4\n"))
-        write(home / "experiments/mine.yaml", _STUDY)
+        write_study(home, "mine", {"GSPO": "gspo"}, *_WORDS, baseline="GSPO")
 
     def record(self, command: str) -> dict[Place, str]:
         """Run a command undisturbed. Returns its calls, each with the key of the folder as it was before the call."""
@@ -259,3 +239,73 @@ def _judged(ended: Ended) -> str:
     if "Traceback" in ended.said or ended.code < 0 or (ended.code and ended.said.count("error: ") != 1):
         return f"exit code {ended.code}: {ended.said.strip()[-600:]}"
     return MESSAGE if ended.code else SAME
+
+
+# The content of a user's folder but for what differs between two equal runs: times, costs, versions and random names. A
+# process writes at its end what it has cost, so that one that dies leaves nothing of it.
+State = dict[str, str]
+"""Hex digest by name of the file, "folder" of an empty folder."""
+
+_RANDOM = re.compile(r"\.[0-9a-f]{8}(?=/|$)|(?<=/\.tmp)\w{6}(?=/|$)")  # ends of names: ours, and those of safetensors
+
+
+def lasting_name(path: str) -> str:
+    """A path without the random parts that hidden names have."""
+    return _RANDOM.sub("~", path)
+
+
+def read_state(home: Path, *, leftovers: bool = False) -> State:
+    """leftovers: also hidden files and folders outside of the store, which no lock guards: nobody reads or removes
+    what a process that died left of a page or of records."""
+    state: State = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if path.name == "cost.json" or path.name.endswith(".lock") or (path.is_dir() and any(path.iterdir())):
+            continue
+        lasting = lasting_name(name)
+        if lasting != name and not leftovers and not name.startswith("runs/"):
+            continue
+        state[lasting] = "folder" if path.is_dir() else _digest(path)
+    return state
+
+
+def key_of(state: State) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(path: Path) -> str:
+    content = path.read_bytes()
+    lasting = next((lasting for end, lasting in _LASTING.items() if path.name.endswith(end)), None)
+    if lasting:
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # half-written
+            content = json.dumps(lasting(content), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _metrics(content: bytes) -> list[dict[str, Any]]:
+    rows = map(json.loads, content.decode().splitlines())
+    return [{key: value for key, value in row.items() if not key.startswith(VOLATILE)} for row in rows]
+
+
+def _without(*keys: str) -> Callable[[bytes], dict[str, Any]]:
+    return lambda content: {key: value for key, value in json.loads(content).items() if key not in keys}
+
+
+def _tensors(content: bytes) -> dict[str, Any]:
+    """The tensors of a safetensors file by name: the order of its header differs."""
+    length = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    for name in header.keys() - {"__metadata__"}:
+        first, last = header[name].pop("data_offsets")
+        header[name]["hash"] = hashlib.sha256(data[first:last]).hexdigest()
+    return header
+
+
+_LASTING: dict[str, Callable[[bytes], Any]] = {
+    "metrics.jsonl": _metrics,
+    "manifest.json": _without("time"),
+    "progress.json": _without("sha256", "own_sha256"),
+    "provenance.json": lambda content: isinstance(json.loads(content)["sessions"], list),
+    ".safetensors": _tensors,
+    "README.md": lambda content: [line for line in content.decode().splitlines() if not line.startswith("- tepo ")],
+}

@@ -1,5 +1,4 @@
-"""Tiny Hugging Face models that a user brings along: an architecture, a tokenizer trained on the spot, a little
-supervised training."""
+"""Tiny Hugging Face models that a user brings along, with a tokenizer trained on the spot and a little training."""
 
 import json
 import random
@@ -9,7 +8,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from tepo.problems.prompt_format import render_prompt
 from tests.support.models import tiny_model
@@ -20,21 +19,12 @@ CHAT = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 # What a real small model of the family has: biases on q, k and v; norms on q and k; rope stretched as Llama 3.2's.
+_ROPE = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 32.0, "original_max_position_embeddings": 64}
+_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 32},
-    "llama": {
-        "attention_bias": False,
-        "mlp_bias": False,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500_000.0,
-            "factor": 32.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    },
+    "llama": {"attention_bias": False, "mlp_bias": False, "rope_parameters": _ROPE},
 }
 _PEOPLE, _THINGS = ("Ann", "Ben", "Cleo", "Dan"), ("apples", "pens", "eggs", "coins", "cards")
 _SPACE = 256  # positions of a family's model: a prompt takes below 100
@@ -47,9 +37,8 @@ def make_tokenizer(texts: Sequence[str], *, chat: bool = False) -> PreTrainedTok
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<pad>", "<eos>", *(TURN if chat else ())]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(texts, trainer)
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
     if chat:
         made.chat_template = CHAT
@@ -82,40 +71,27 @@ def save_family(folder: Path, family: str, *, tied: bool = True, chat: bool = Fa
     asked = [render_prompt(statement, None, prompt="boxed", wrap="base") for statement in statements]
     tokenizer = make_tokenizer(asked + boxed, chat=chat)
     changes = FAMILIES[family] | {"num_key_value_heads": 1, "max_position_embeddings": _SPACE}
-    save_taught(folder, tokenizer, family, statements, boxed, 60, **changes, tie_word_embeddings=tied)
+    save_taught(folder, tokenizer, statements, boxed, family=family, tie_word_embeddings=tied, **changes)
 
 
-def save_tiny(folder: Path, statements: Sequence[str], answers: Sequence[str], steps: int = 60) -> None:
+def save_tiny(folder: Path, statements: Sequence[str], answers: Sequence[str]) -> None:
     """Save a model of 0.1M parameters that boxes one of the answers, whatever it is asked."""
     boxed = [f"\\boxed{{{answer}}}" for answer in sorted(set(answers))]
     tokenizer = make_tokenizer([render_prompt(statement, None, prompt="boxed") for statement in statements] + boxed)
-    save_taught(folder, tokenizer, "qwen2", statements, boxed, steps, max_position_embeddings=512)
+    save_taught(folder, tokenizer, statements, boxed, max_position_embeddings=512)
 
 
-def save_taught(
-    folder: Path,
-    tokenizer: PreTrainedTokenizerFast,
-    family: str,
-    statements: Sequence[str],
-    texts: Sequence[str],
-    steps: int,
-    **changes: Any,
-) -> None:
+def save_taught(folder: Path, tokenizer: Any, statements: Sequence[str], texts: Sequence[str], **changes: Any) -> None:
+    """changes: of the configuration; `family`, qwen2 unless it is given."""
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    model = tiny_model(family, **(sizes | ends | {"initializer_range": 0.05} | changes))
-    teach(model, tokenizer, statements, texts, steps)
+    model = tiny_model(**(sizes | ends | {"initializer_range": 0.05} | changes))
+    teach(model, tokenizer, statements, texts, 60)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def teach(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    statements: Sequence[str],
-    texts: Sequence[str],
-    steps: int,
-) -> None:
+def teach(model: Any, tokenizer: Any, statements: Sequence[str], texts: Sequence[str], steps: int) -> None:
     """Supervised steps towards each of the texts alike, after each statement as it is asked."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(steps):

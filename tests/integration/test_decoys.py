@@ -9,24 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tepo.policy.kernel_check import CHECKS
 from tests.support.commands import TIME_LIMIT
 from tests.support.decoys import executed, lay
-from tests.support.runs import SMALL, few_problems, write
+from tests.support.runs import SMALL, few_problems, write, write_study
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
-ROWS = r"[{label: 'A $\frac{$', objective: grpo_dapo}, {label: B, objective: gspo}]"
-STUDY = (
-    f"title: decoyed\nrows: {ROWS}\nscales: {{laptop: {{models: [laptop], seeds: [0], overrides: {json.dumps(FEW)}}}}}"
-)
+ROWS = {r"A $\frac{$": "grpo_dapo", "B": "gspo"}
 REWARD = "import html, random\ndef reward(problem, response):\n    return 1 - len(response) / 100\n"
 PROBLEMS = "".join(json.dumps({"id": n, "problem": f"{n}+{n}=", "answer": str(2 * n)}) + "\n" for n in range(99))
 RANKS = [*FEW, "engine=deepspeed", "train.steps=2", "train.max_rounds=4"]
-COMMANDS = """
+COMMANDS = f"""
 doctor --no-selftest
-train data=study/problems.jsonl data.reward=study/reward.py FEW
+train data=study/problems.jsonl data.reward=study/reward.py {" ".join(FEW)}
 eval add3 --model package:laptop --limit 2
 data grade study/answers.jsonl
 ablate decoyed --jobs 2
@@ -68,7 +63,7 @@ class User:
         self.mark, self.work, self.script = folder / "mark", folder / "work", folder / "bin" / "tepo"
         write(self.script, SCRIPT)
         mine = few_problems(self.work / "mine")
-        write(self.work / "mine/experiments/decoyed.yaml", STUDY)
+        write_study(self.work / "mine", "decoyed", ROWS, *FEW)
         write(self.work / "study/problems.jsonl", PROBLEMS)
         write(self.work / "study/reward.py", REWARD)
         answer = {"gold": "\\sqrt{2}/2", "prediction": "\\boxed{1/\\sqrt{2}}"}
@@ -78,9 +73,9 @@ class User:
         ours = ("PYTHONSAFEPATH", "PYTHONPATH", "TEPO_PATH")
         self.environment = {name: value for name, value in os.environ.items() if name not in ours} | mine
 
-    def types(self, line: str, *words: str) -> str:
-        """What commands print, one or several with " ; " between; FEW stands for the words of a small run."""
-        return self.runs(str(self.script), *line.replace("FEW", " ".join(FEW)).split(), *words)
+    def types(self, line: str) -> str:
+        """What commands print, one or several with " ; " between."""
+        return self.runs(str(self.script), *line.split())
 
     def runs(self, *words: str) -> str:
         where: Any = {"cwd": self.work, "env": self.environment, "text": True, "timeout": TIME_LIMIT}
@@ -101,7 +96,7 @@ def user(tmp_path: Path) -> User:
 def test_no_command_executes_a_decoy(user: User) -> None:
     lines = COMMANDS.strip().splitlines()
     ended = re.findall("^ended with (.*): (.*)$", user.types(" ; ".join(lines)), re.MULTILINE)
-    assert [line for _, line in ended] == [line.replace("FEW", " ".join(FEW)) for line in lines]
+    assert [line for _, line in ended] == lines
     assert [one for one in ended if one[0] not in ("0", "None") and not one[1].startswith(ANY_CODE)] == []
 
 
@@ -118,13 +113,7 @@ def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
 @pytest.mark.vllm
 @pytest.mark.deepspeed
 def test_neither_do_the_engines_of_doctor(user: User) -> None:
-    """And all of them work; on a GPU its kernels, too."""
-    lines = user.types("doctor").splitlines()
-    outcomes = [line for line in lines if line.startswith("sampler=")]
+    """And all of them work."""
+    outcomes = [line for line in user.types("doctor").splitlines() if line.startswith("sampler=")]
     assert len(outcomes) == 3
     assert all("works: sampled, updated, synced, saved and resumed" in line for line in outcomes), outcomes
-    (own,) = (line for line in outcomes if line.startswith("sampler=vllm "))
-    assert "and measured, in bfloat16, in" in own
-    assert ("it never slept, which takes a GPU" in own) != torch.cuda.is_available()
-    kernels = [line for line in lines if line.startswith("GPU, ")]
-    assert [line.endswith(": works") for line in kernels] == [True] * len(CHECKS) * torch.cuda.is_available(), kernels

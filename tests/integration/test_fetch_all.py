@@ -1,8 +1,9 @@
-import http.server
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,30 +13,20 @@ from tepo.policy.model.model_location import resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tests.support.commands import alone
-from tests.support.runs import SMALL, write
+from tests.support.runs import SMALL, write, write_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
 COMMIT = "5" * 40
-STUDY = """
-title: rows
-rows:
-  - {label: GRPO/DAPO, objective: grpo_dapo}
-scales:
-  laptop: {models: [own/tiny], seeds: [0]}
-"""
 ROWS = [{"question": f"{number}+1=", "gold": str(number + 1)} for number in range(20)]
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Hub(BaseHTTPRequestHandler):
     """The hub's answers for files below `root`: `own/NAME/FILE` of a model, `datasets/own/NAME/FILE`; `raw/FILE` has a
     plain URL."""
 
     root: Path
     asked: list[str]
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def do_GET(self) -> None:
         self.asked.append(f"{self.command} {self.path}")
@@ -52,14 +43,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
         else:
             self._send({})
 
+    do_HEAD = do_GET
+
     def _send(self, what: object) -> None:
         body = what if isinstance(what, bytes) else json.dumps(what).encode()
         self.send_response(404 if what is None else 200)
-        if what is None:
-            self.send_header("X-Error-Code", "EntryNotFound")
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{len(body)}"')
-        self.send_header("Content-Length", str(len(body)))
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{len(body)}"', "Content-Length": str(len(body))}
+        for name, value in (headers | ({"X-Error-Code": "EntryNotFound"} if what is None else {})).items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -69,40 +60,36 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[http.server.ThreadingHTTPServer]:
+def hub(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
     """With a tiny model, which has a card and weights in another form that nothing loads, and sets of 20 problems."""
     root = tmp_path / "served"
     lines = "".join(json.dumps(row) + "\n" for row in ROWS)
     for place in ("raw/own.jsonl", "datasets/own/measured/test.jsonl", "datasets/own/trained/train.jsonl"):
         write(root / place, lines)
-    for file in Path(resolve("package:laptop")).iterdir():
-        write(root / "own/tiny/x", "").with_name(file.name).write_bytes(file.read_bytes())
-    (root / "own/tiny/x").rename(root / "own/tiny/pytorch_model.bin")
+    shutil.copytree(resolve("package:laptop"), root / "own/tiny")
+    write(root / "own/tiny/pytorch_model.bin", "")
     Hub.root, Hub.asked = root, []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def test_what_a_study_needs_is_fetched_once_and_serves_without_a_network(
-    hub: http.server.ThreadingHTTPServer, tmp_path: Path
-) -> None:
+def test_what_is_fetched_once_serves_a_study_without_a_network(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{hub.server_port}"
     plain = f"http://localhost:{hub.server_port}/raw/own.jsonl"  # no address of the hub
     problems = [Problem("", row["question"], row["gold"]) for row in ROWS]
     common = {"title": "own", "count": 20, "hash": set_hash(problems), "samples": 1, "temperature": 0}
     fields = {"problem": "question", "answer": "gold"}
-    for name, source in (
-        ("plain", {"path": "json", "data_files": [plain], "split": "train"}),
-        ("measured", {"path": "own/measured", "revision": COMMIT}),
-    ):
+    sources = {"plain": {"path": "json", "data_files": [plain], "split": "train"}}
+    sources["measured"] = {"path": "own/measured", "revision": COMMIT}
+    for name, source in sources.items():
         declared = common | {"max_new_tokens": 8, "dataset": source | {"fields": fields}}
         write(tmp_path / f"evals/{name}.yaml", yaml.safe_dump(declared))
-    write(tmp_path / "experiments/mine.yaml", STUDY)
-    sets = (*SMALL, "train.steps=1", f"model.revision={COMMIT}", "data=own/trained", "data.fields.answer=gold")
-    sets = (*sets, "data.prompt=raw", "data.benchmarks=[plain,measured]")
-    options = ("--store", tmp_path / "runs", *(word for one in sets for word in ("--set", one)))
+    words = (*SMALL, "train.steps=1", f"model.revision={COMMIT}", "data=own/trained", "data.fields.answer=gold")
+    words = (*words, "data.prompt=raw", "data.benchmarks=[plain,measured]")
+    write_study(tmp_path, "mine", {"GRPO/DAPO": "grpo_dapo"}, *words, models=["own/tiny"])
+    options = ("--store", tmp_path / "runs")
     places = {"TEPO_PATH": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     fetch = ("model", "fetch", "--all", "mine", *options)
     served = Hub.root / "datasets/own/measured"

@@ -5,6 +5,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +43,6 @@ def test_the_other_ends_and_the_run_goes_on_alone(tmp_path: Path, monkeypatch: p
     assert "error: rank 1 of 2: " in errors
     assert 0 < run.checkpoints()[-1] < STEPS
     kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
-
     for store in ("killed", "whole"):  # two ranks' checkpoint goes on alone
         tepo("train", *SMALL, *words, f"store={tmp_path / store}", "--quiet")
     assert run.metrics()[: len(kept)] == kept
@@ -118,3 +119,36 @@ def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:
     for done in [one.end(120, code=1) for one in both]:
         assert "the ranks are not of one run (rank 0: run " in done.stderr
     assert not list((tmp_path / "runs").glob("*/metrics.jsonl"))
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """A file system of its own; skips where mounting is not allowed."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
+    words = ("engine=deepspeed", "train.steps=40")
+    with mounted(tmp_path / "small", "size=24m") as store:
+        run = RunFolder.of(small(store, *words))
+        both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
+        until(run.checkpoints, both[0])
+        filler = store / "filler"  # somebody else's file, which leaves less than a checkpoint takes (about 2.5 MB)
+        filler.write_bytes(bytes(shutil.disk_usage(store).free - 1_000_000))
+        for done in [one.end(code=1) for one in both]:
+            assert "the disk is full" in done.stderr
+            assert "Traceback" not in done.stderr
+        assert 0 < run.checkpoints()[-1] < 40
+        assert not run.unfinished()
+        assert "the disk is full" in run.manifest()["error"]
+        filler.unlink()
+        for one in ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q"):
+            one.end()
+        assert run.checkpoints() == [40]

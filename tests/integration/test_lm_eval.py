@@ -17,9 +17,8 @@ ROWS = [
     {"id": "first", "problem": "Which digit is one?", "answer": "1"},
     {"id": "second", "problem": "Which digit is two?", "answer": "2"},
 ]
-SOURCE = {"path": "nobody/two", "revision": "0"}  # TEPO_DATA has it
-TWO = {"title": "Two", "dataset": SOURCE, "count": 2, "prompt": "boxed", "samples": 1, "temperature": 0.0}
-TWO["max_new_tokens"] = 12
+TWO = {"title": "Two", "dataset": {"path": "nobody/two", "revision": "0"}, "count": 2, "prompt": "boxed"}
+TWO |= {"samples": 1, "temperature": 0.0, "max_new_tokens": 12}
 ASK = """
 import json, sys
 from lm_eval import simple_evaluate
@@ -33,7 +32,7 @@ print(json.dumps({"results": found["results"], "samples": found["samples"]}, def
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A benchmark, its file of problems, and a model that boxes one of the answers."""
+    """A benchmark, its problems in a folder for TEPO_DATA, and a model that boxes one of the answers."""
     folder = tmp_path_factory.mktemp("harness")
     for name, more in {"two": {}, "often": {"samples": 6, "temperature": 1.0}}.items():
         write(folder / f"evals/{name}.yaml", yaml.safe_dump(TWO | more))
@@ -74,25 +73,25 @@ def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     assert answer["results"]["tepo_often"]["accuracy,all"] == pytest.approx(sum(verdicts) / 12)
 
 
-def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def task(folder: Path, name: str) -> dict:
+    return yaml.safe_load((folder / f"tepo_{name}.yaml").read_text().replace("!function ", ""))
+
+
+def test_a_task_ends_where_a_turn_of_the_template_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Qwen's bases have a template whose `<|im_end|>` they do not list as an end."""
     write(tmp_path / "evals/two.yaml", yaml.safe_dump(TWO))
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     model = save_without_weights(FAMILIES["base asked by ChatML"]()[0], tmp_path / "chat")
     main([str(tmp_path), "two", "--model", str(model)])
-    plain = yaml.safe_load((tmp_path / "tepo_two.yaml").read_text().replace("!function ", ""))
+    plain = task(tmp_path, "two")
     assert plain["generation_kwargs"]["until"] == ["<|im_end|>"]
     assert plain["metadata"].items() >= {"model": str(model), "wrap": "auto"}.items()
-    assert "top_p" not in plain["generation_kwargs"]  # greedy
     main([str(tmp_path), "two:deepseek_r1", "--model", str(model)])
-    drawn = yaml.safe_load((tmp_path / "tepo_two_deepseek_r1.yaml").read_text().replace("!function ", ""))
-    assert [drawn["generation_kwargs"].get(key) for key in ("temperature", "top_p", "top_k")] == [0.6, 0.95, 0]
+    drawn = task(tmp_path, "two_deepseek_r1")["generation_kwargs"]
+    assert [drawn.get(key) for key in ("temperature", "top_p", "top_k")] == [0.6, 0.95, 0]
     assert write_tasks(tmp_path, str(model)) == [f"tepo_{name}" for name in PAPER]
     for name in PAPER:
-        benchmark, text = load_benchmark(name), (tmp_path / f"tepo_{name}.yaml").read_text()
-        plain = yaml.safe_load(text.replace("!function ", ""))
+        benchmark, plain = load_benchmark(name), task(tmp_path, name)
         generation = plain["generation_kwargs"]
         assert (plain["repeats"], generation["max_gen_toks"]) == (benchmark.samples, benchmark.max_new_tokens)
         assert generation["do_sample"] == (benchmark.temperature > 0)

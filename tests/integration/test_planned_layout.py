@@ -1,23 +1,15 @@
 """The layout that is planned for 7B on eight GPUs, at half its size on ranks of a CPU: four ranks, two vLLM engines of
-two ranks each, bfloat16. ZeRO 1 is the planned stage; 3 with the optimiser in main memory is 32B's.
-
-    python -m tests.integration.test_planned_layout OUT '{"NAME": ["seed=1", "sampler=vllm", …], …}'
-
-is a rank: runs one after the other, and a look at the weights in this rank's part of its sampling engine whenever they
-were handed over. It writes OUT/NAME_RANK.json, a list of looks: names of tensors that differ in a bit from the
-trainer's, of those that are others than at the look before, a hash of the trainer's, requests so far. In the run LOST
-the last rank is killed where it would sample the second step, so that its neighbour waits for it inside of vLLM.
-"""
+two ranks each, bfloat16. ZeRO 1 is the planned stage; 3 with the optimiser in main memory is 32B's."""
 
 import hashlib
 import json
 import os
 import signal
 import socket
-import sys
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -74,44 +66,39 @@ def digest(weights: Any) -> str:
     return total.hexdigest()
 
 
-class Looks:
-    """The looks of a run."""
-
-    def __init__(self, lost: bool):
-        self.lost, self.before, self.taken = lost, dict[str, Tensor](), list[dict[str, Any]]()
-
-    def take(self, state: Any) -> None:
-        expected, (held,) = part_of(state), state.sampler.llm.apply_model(copies)
-        names = sorted({*expected, *held})
-        differing = [name for name in names if not _same(expected.get(name), held.get(name))]
-        moved = [name for name in names if not _same(self.before.get(name), held.get(name))]
-        weights = digest(dict(state.engine.weights().items()))
-        asked = next(copy(state.sampler.asked))
-        self.taken.append({"differing": differing, "moved": moved, "weights": weights, "asked": asked})
-        self.before = held
-        if self.lost and len(self.taken) == 2 and process_group.rank() == process_group.world_size() - 1:
-            state.sampler.llm.llm_engine.step = lambda: os.kill(os.getpid(), signal.SIGKILL)
+def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    """Names of tensors that differ in a bit or are only there or here."""
+    shared = one.keys() & other.keys()
+    same = {name for name in shared if one[name].dtype == other[name].dtype and torch.equal(one[name], other[name])}
+    return sorted((one.keys() | other.keys()) - same)
 
 
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is not None and other is not None and one.dtype == other.dtype and torch.equal(one, other)
-
-
-def main(out: Path, runs: dict[str, list[str]]) -> None:
+def train_all(out: Path, runs: dict[str, list[str]]) -> None:
+    """As a rank one run after the other, and a look at the weights in this rank's part of its sampling engine whenever
+    they were handed over. Writes the looks in OUT/NAME_RANK.json: names of tensors that differ from the trainer's, of
+    those that are others than at the look before, a hash of the trainer's, requests so far. In the run LOST the last
+    rank is killed where it would sample the second step, so that its neighbour waits for it inside of vLLM."""
     torch.set_num_threads(1)
     keep_weights()
     load_weights = TrainState.load_weights
+    liveness.SILENT = SOON
     for name, words in runs.items():
-        looks = Looks(name == LOST)
+        before: dict[str, Tensor] = {}
+        looks: list[dict[str, Any]] = []
 
-        def load_and_look(state: Any, looks: Looks = looks, **options: bool) -> None:
+        def load_and_look(state: Any, name: str = name, before: dict = before, looks: list = looks, **options: bool):
             load_weights(state, **options)
-            looks.take(state)
+            (held,) = state.sampler.llm.apply_model(copies)
+            look = {"differing": differing(part_of(state), held), "moved": differing(before, held)}
+            look |= {"weights": digest(dict(state.engine.weights().items())), "asked": next(copy(state.sampler.asked))}
+            looks.append(look)
+            before.update(held)
+            if name == LOST and len(looks) == 2 and process_group.rank() == process_group.world_size() - 1:
+                state.sampler.llm.llm_engine.step = lambda: os.kill(os.getpid(), signal.SIGKILL)
 
         TrainState.load_weights = load_and_look
-        liveness.SILENT = SOON
         train(Run(compose(words)))
-        (out / f"{name}_{process_group.rank()}.json").write_text(json.dumps(looks.taken))
+        (out / f"{name}_{process_group.rank()}.json").write_text(json.dumps(looks))
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
@@ -125,38 +112,27 @@ RUN += ("sampler=vllm", "sampler.tensor_parallel=2", "sampler.memory_fraction=0.
 LAYOUTS = {"zero 1": ("engine.zero_stage=1",), "zero 3": ("engine.zero_stage=3", "engine.offload=true")}
 
 
-class Launch(NamedTuple):
-    """What came of one launch of four ranks: its runs, the looks of each rank at each, the process of the lost rank,
-    and what the others said."""
-
-    runs: dict[str, RunFolder]
-    looks: dict[str, list[list[dict[str, Any]]]]
-    lost: int
-    errors: list[str]
-
-
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All in the same processes: most of the time goes into their imports."""
+def launch(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Of four ranks: their runs, the looks of each rank at each, the process of the lost rank, what the others said.
+    All in the same processes: most of the time goes into their imports."""
     folder = tmp_path_factory.mktemp("planned")
     path = save(engine_model(0, tied=False), folder / "model")
-    words = {
-        name: [*RUN, f"model.path={path}", f"store={folder / name}", *layout]
-        for name, layout in (LAYOUTS | {LOST: LAYOUTS["zero 1"]}).items()
-    }
+    layouts = LAYOUTS | {LOST: LAYOUTS["zero 1"]}
+    words = {name: [*RUN, f"model.path={path}", f"store={folder / name}", *more] for name, more in layouts.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCAL_WORLD_SIZE", str(RANKS))  # as torchrun sets it
-        *others, lost = ranks("tests.integration.test_planned_layout", folder, json.dumps(words), count=RANKS)
+        *others, lost = ranks(train_all, folder, words, count=RANKS)
         errors = [rank.end(code=1).stderr for rank in others]
         lost.end(code=-9)
-    looks = {
-        name: [json.loads((folder / f"{name}_{rank}.json").read_text()) for rank in range(RANKS)] for name in LAYOUTS
-    }
-    return Launch({name: RunFolder.of(compose(each)) for name, each in words.items()}, looks, lost.pid, errors)
+    files = {name: [folder / f"{name}_{rank}.json" for rank in range(RANKS)] for name in LAYOUTS}
+    looks = {name: [json.loads(file.read_text()) for file in each] for name, each in files.items()}
+    runs = {name: RunFolder.of(compose(each)) for name, each in words.items()}
+    return SimpleNamespace(runs=runs, looks=looks, lost=lost.pid, errors=errors)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_after_each_step_the_engines_have_the_trainers_weights_to_the_bit(launch: Launch, name: str) -> None:
+def test_after_each_step_the_engines_have_the_trainers_weights_to_the_bit(launch: SimpleNamespace, name: str) -> None:
     for looks in launch.looks[name]:
         assert [look["differing"] for look in looks] == [[]] * (STEPS + 1)
         first, *others = [look["moved"] for look in looks]
@@ -172,7 +148,7 @@ def test_after_each_step_the_engines_have_the_trainers_weights_to_the_bit(launch
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_both_engines_sample_and_the_trainer_scores_alike(launch: Launch, name: str) -> None:
+def test_both_engines_sample_and_the_trainer_scores_alike(launch: SimpleNamespace, name: str) -> None:
     asked = [[look["asked"] for look in looks] for looks in launch.looks[name]]
     assert (asked[0], asked[2]) == (asked[1], asked[3])  # neighbours
     # the first look is after the alarm's test responses, which are drawn again at each
@@ -183,7 +159,7 @@ def test_both_engines_sample_and_the_trainer_scores_alike(launch: Launch, name: 
     assert all(row["training/rollout_logprobs_diff_mean"] < 0.05 for row in rows)
 
 
-def test_a_lost_rank_is_named_by_its_neighbour_and_by_the_other_engine(launch: Launch) -> None:
+def test_a_lost_rank_is_named_by_its_neighbour_and_by_the_other_engine(launch: SimpleNamespace) -> None:
     """Its neighbour waits for it inside of vLLM: in a collective of gloo, or, where the CPU has AVX-512, in one over
     shared memory, which no broken connection ends."""
     for rank, errors in enumerate(launch.errors):
@@ -191,7 +167,3 @@ def test_a_lost_rank_is_named_by_its_neighbour_and_by_the_other_engine(launch: L
         assert f"rank 3 (process {launch.lost} on {socket.gethostname()}) is missing since 20" in errors
     assert launch.runs[LOST].manifest()["status"] == "failed"
     assert f"rank 3 (process {launch.lost}" in launch.runs[LOST].manifest()["error"]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

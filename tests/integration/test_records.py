@@ -8,30 +8,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.commands import tepo
-from tests.support.runs import SMALL, few_problems, write
+from tests.support.runs import SMALL, few_problems, write_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
-STUDY = f"""
-title: mine
-baseline: GSPO
-rows:
-  - {{label: untrained, base: true}}
-  - {{label: GSPO, objective: gspo}}
-  - {{label: TEPO, objective: tepo}}
-scales:
-  laptop:
-    models: [laptop]
-    seeds: [0, 1]
-    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"]}
-"""
+ROWS = {"untrained": {"base": True}, "GSPO": "gspo", "TEPO": "tepo"}
+WORDS = (*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]")
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
     few_problems(folder)
-    write(folder / "experiments/mine.yaml", STUDY)
+    write_study(folder, "mine", ROWS, *WORDS, baseline="GSPO", seeds=(0, 1))
     called(folder, "ablate", "mine")
     written = called(folder, "records", "write", "mine")
     assert f"{folder / 'records' / 'mine'}: 5 runs from the store, 0 kept, 0 not recorded" in written

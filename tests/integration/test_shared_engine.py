@@ -1,13 +1,6 @@
-"""What a vLLM engine gives, held by one process or by all ranks together.
-
-    python -m tests.integration.test_shared_engine OUT SIZE
-
-is a rank, and writes OUT/rank_N.pt: lists of (prompt, tokens, log-probs) by the name of what was drawn; and `names`,
-those of shared memory that are left. Such names are there when it starts, as after one that was killed.
-"""
+"""What a vLLM engine gives, held by one process or by all ranks together."""
 
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +10,7 @@ import torch
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tepo.training.distributed import process_group
-from tests.support.commands import program, ranks
+from tests.support.commands import Started, ranks
 from tests.support.models import EOS, engine_model, logprobs, nearby, prompts, save
 
 LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
@@ -36,10 +29,8 @@ def rows(asked: list[list[int]], groups: list[list[Response]]) -> Drawn:
 
 
 def draw(sampler: VllmSampler, temperature: float) -> Drawn:
-    asked = prompts(3, LONG)
-    return rows(
-        asked, sampler.sample(asked, [11, 12, 13], SamplingParams(n=2, temperature=temperature, max_new_tokens=24))
-    )
+    asked, params = prompts(3, LONG), SamplingParams(n=2, temperature=temperature, max_new_tokens=24)
+    return rows(asked, sampler.sample(asked, [11, 12, 13], params))
 
 
 def queue(sampler: VllmSampler, rank: int) -> dict[str, Drawn]:
@@ -55,19 +46,14 @@ def queue(sampler: VllmSampler, rank: int) -> dict[str, Drawn]:
     first = dict(under_way.finished(0.02))
     under_way.abort()
     again = rows(asked[:3], sampler.sample(asked[:3], range(3), drawn))
-    return {"queue": rows(asked, [groups[number] for number in range(MANY)]), "after abort": again} | {
-        "before abort": rows([asked[number] for number in first], list(first.values()))
-    }
+    before = rows([asked[number] for number in first], list(first.values()))
+    whole = rows(asked, [groups[number] for number in range(MANY)])
+    return {"queue": whole, "before abort": before, "after abort": again}
 
 
-def score(sampler: VllmSampler, drawn: Drawn, rank: int) -> Drawn:
-    """The log-probs of other responses on each rank; of none on the second."""
-    own = [(prompt, tokens) for prompt, tokens, _ in drawn[: 4 if rank == 0 else 0]]
-    scored = sampler.score(own)
-    return [(*pair, torch.from_numpy(values)) for pair, values in zip(own, scored, strict=True)]
-
-
-def main(out: Path, size: int) -> None:
+def draw_all(out: Path, size: int) -> None:
+    """Write OUT/rank_N.pt: prompts, tokens and log-probs by the name of what was drawn; `names`, those of shared memory
+    that are left. Such names are there when it starts, as after one that was killed."""
     torch.set_num_threads(1)
     rank, model = process_group.rank(), engine_model(0, tied=True)
     path = save(model, out / f"tiny_{rank}")
@@ -79,7 +65,8 @@ def main(out: Path, size: int) -> None:
     done = {"greedy": draw(sampler, 0.0), "sampled": draw(sampler, 1.0)}
     sampler.sync(nearby(model, 1).state_dict())
     done["synced"] = draw(sampler, 1.0)
-    done["scored"] = score(sampler, done["synced"], rank)
+    own = [(prompt, tokens) for prompt, tokens, _ in done["synced"][: 4 if rank == 0 else 0]]  # of none on the second
+    done["scored"] = [(*pair, torch.from_numpy(each)) for pair, each in zip(own, sampler.score(own), strict=True)]
     names = {"names": [file.name for file in SHARED.glob(f"-tp:{os.environ['MASTER_PORT']}-*")] if size > 1 else []}
     torch.save(done | queue(sampler, rank) | names, out / f"rank_{rank}.pt")
     sampler.close()
@@ -92,8 +79,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.
 def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Drawn]]]:
     """What each rank of an engine of one and of two got."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "two")}
-    started = [program("tests.integration.test_shared_engine", folders["one"], "1")]
-    for rank in (*started, *ranks("tests.integration.test_shared_engine", folders["two"], "2")):
+    for rank in (Started(draw_all, folders["one"], 1), *ranks(draw_all, folders["two"], 2)):
         rank.end()
     return {name: [torch.load(file) for file in sorted(folder.glob("*.pt"))] for name, folder in folders.items()}
 
@@ -130,7 +116,3 @@ def test_ranks_stop_together_whatever_their_clocks_say(engines: dict[str, list[d
     assert tokens(first["before abort"]) == tokens(second["before abort"])
     # old names of shared memory hinder nobody, and none is left behind
     assert [each["names"] for each in engines["two"]] == [[], []]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))

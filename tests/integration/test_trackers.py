@@ -4,7 +4,6 @@ import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -12,7 +11,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.support.commands import OwnSignal, python, started, tepo
-from tests.support.runs import SMALL, assert_same_run, few_problems, small
+from tests.support.runs import SMALL, assert_same_run, few_problems, small, write
 
 pytestmark = pytest.mark.disaster
 
@@ -29,12 +28,8 @@ print(json.dumps({"name": run["name"], "config": config, "rows": rows}))
 """
 
 
-class Shown(NamedTuple):
-    """What a tracker has: figures by step, scores, and the objective of the configuration."""
-
-    rows: list[dict[str, float]]
-    scores: dict[str, float]
-    objective: str
+Shown = tuple[list[dict[str, float]], dict[str, float], str]
+"""What a tracker has: figures by step, scores, and the objective of the configuration."""
 
 
 def of_wandb(run: RunFolder, place: Path) -> Shown:
@@ -54,21 +49,19 @@ def of_wandb(run: RunFolder, place: Path) -> Shown:
             if kind == "summary":
                 scores |= {item.key: json.loads(item.value_json) for item in record.summary.update}
     figures = [{name: row[name] for name in NAMES} | {"step": row["training/global_step"]} for row in rows]
-    return Shown(figures, {k: v for k, v in scores.items() if k.startswith("eval/")}, config["objective"]["name"])
+    return figures, {k: v for k, v in scores.items() if k.startswith("eval/")}, config["objective"]["name"]
 
 
 def of_tensorboard(run: RunFolder, place: Path) -> Shown:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    columns = [[(event.step, event.value) for event in events.Scalars(name)] for name in NAMES]
-    figures = [
-        {"step": row[0][0], **dict(zip(NAMES, (value for _, value in row), strict=True))}
-        for row in zip(*columns, strict=True)
-    ]
+    columns = {name: [event.value for event in events.Scalars(name)] for name in NAMES}
+    columns["step"] = [event.step for event in events.Scalars(NAMES[0])]
+    figures = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     scores = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"] if tag.startswith("eval/")}
     text = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
-    return Shown(figures, scores, text.split("\n  name: ")[1].split("\n")[0])
+    return figures, scores, text.split("\n  name: ")[1].split("\n")[0]
 
 
 def of_trackio(run: RunFolder, place: Path) -> Shown:
@@ -76,12 +69,11 @@ def of_trackio(run: RunFolder, place: Path) -> Shown:
     assert read["name"] == f"tepo-0-{run.path.name}"
     figures = [{name: row[name] for name in (*NAMES, "step")} for row in read["rows"] if NAMES[0] in row]
     scores = {name: value for row in read["rows"] for name, value in row.items() if name.startswith("eval/")}
-    return Shown(figures, scores, read["config"]["objective"]["name"])
+    return figures, scores, read["config"]["objective"]["name"]
 
 
 def records(content: bytes) -> Iterator[bytes]:
-    """The records of wandb's transaction log: a 7-byte file header, then LevelDB's log format (32 KiB blocks of
-    checksum, length, type and payload; a record may go on in the next block)."""
+    """Of wandb's log: 7 bytes, then LevelDB's format (blocks of 32 KiB; a record may go on in the next block)."""
     place, parts = 7, b""
     while place + 7 <= len(content):
         left = 32768 - place % 32768
@@ -112,37 +104,23 @@ def test_after_a_kill_each_step_is_there_once_with_the_scores(name: str, tmp_pat
     assert [row["training/global_step"] for row in run.metrics()] == [1, 2, 3, 4]
     tepo(*line, **environment)
     tepo(*line, "--evaluate", **environment)
-    shown = READ[name](run, place)
-    assert [row["step"] for row in shown.rows] == [1, 2, 3, 4, 5, 6]
-    for row, written in zip(shown.rows, run.metrics(), strict=True):
+    rows, scores, objective = READ[name](run, place)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    for row, written in zip(rows, run.metrics(), strict=True):
         again = row["step"] in (3, 4) and name == "trackio"  # which keeps the seconds of the step that it has
         for one in NAMES if not again else NAMES[:1]:
             assert row[one] == pytest.approx(written[one], rel=1e-6)
-    result = run.result("add3")
-    assert result
-    assert shown.scores == pytest.approx({f"eval/add3/{key}": value for key, value in result.scores.items()})
-    assert shown.objective == "tepo"
+    assert scores == pytest.approx({f"eval/add3/{key}": value for key, value in run.result("add3").scores.items()})
+    assert objective == "tepo"
 
 
-@pytest.mark.parametrize("name", ALL[:2])
-def test_one_that_fails_changes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """TensorBoard's place is taken by a file where it wants a folder, and wandb's service does not start."""
-    config = small(tmp_path / "runs", f"tracking.to=[{name}]", "tracking.offline=true")
-    run = RunFolder.of(config)
-    run.path.mkdir(parents=True)
-    (run.path / "tensorboard").touch()
-    if name == "wandb":
-        import wandb
-
-        def no_service(*_: object, **__: object) -> None:
-            raise OSError("no process can be started")
-
-        monkeypatch.setattr(wandb.sdk.lib.service.service_process, "start", no_service)
+@pytest.mark.tensorboard
+def test_one_that_fails_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TensorBoard's place is taken by a file where it wants a folder."""
+    config = small(tmp_path / "runs", "tracking.to=[tensorboard]")
+    write(RunFolder.of(config).path / "tensorboard", "")
     with caplog.at_level(logging.WARNING):
         folder = train(Run(config))
     assert_same_run(folder, train(Run(small(tmp_path / "others"))))
-    assert [one.message.partition(":")[0] for one in caplog.records if one.name.startswith("tepo")] == [
-        f"{name} fails and gets no more of this run"
-    ]
+    said = [one.message.partition(":")[0] for one in caplog.records if one.name.startswith("tepo")]
+    assert said == ["tensorboard fails and gets no more of this run"]

@@ -1,8 +1,5 @@
 import math
-import re
-import warnings
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,31 +12,22 @@ from tests.support.commands import ranks
 
 
 @pytest.fixture(scope="module")
-def our_trl() -> ModuleType:
-    """Imported here: TRL takes seconds, and every worker collects this file."""
-    return import_module("tepo.integrations.trl")
-
-
-@pytest.fixture(scope="module")
 def trl_run() -> ModuleType:
+    """Imported here: TRL takes seconds, and every worker collects this file."""
     return import_module("tests.integration.trl_run")
 
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
+ONE_BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+BY_SEQUENCE = {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
 SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # our row, what is changed in it, TRL's settings
     "GRPO": ("grpo", {}, {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False}),
     "GRPO, TRL's KL": ("grpo", {"kl": "w*k3(logp - logp_initial)"}, {"loss_type": "grpo", "beta": 0.04}),
     "Dr.GRPO": ("dr_grpo", {}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     "DAPO": ("grpo_dapo", {}, {"loss_type": "dapo", "epsilon_high": 0.28}),
-    "BNPO in one micro-batch": (
-        *("grpo_dapo", {}),
-        {"loss_type": "bnpo", "epsilon_high": 0.28, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
-    ),
-    "GSPO": (
-        *("gspo", {}),
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
-    ),
+    "BNPO in one micro-batch": ("grpo_dapo", {}, {"loss_type": "bnpo", "epsilon_high": 0.28, **ONE_BATCH}),
+    "GSPO": ("gspo", {}, {"loss_type": "grpo", **BY_SEQUENCE}),
     "CISPO": ("cispo", {}, {"loss_type": "cispo", "epsilon_high": 1.28}),
     "SAPO": ("sapo", {}, {"loss_type": "sapo"}),
 }
@@ -76,12 +64,14 @@ def test_same_as_trl(method, tmp_path, trl_run):
         assert max(row.get("clip_ratio/region_mean", 0) for row in theirs.logs) > 0.01
 
 
-def test_trains_and_logs_by_trls_names_too(tmp_path, our_trl, trl_run):
+def test_trains_and_logs_by_trls_names_too(tmp_path, trl_run):
+    from tepo.integrations.trl import ALIASES
+
     settings = trl_run.settings(tmp_path, learning_rate=1e-3, per_device_eval_batch_size=8)
     watch, trainer = trl_run.train(settings, load_objective("tepo"))
     steps = watch.logs[:-1]
     assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
-    for alias, name in our_trl.ALIASES.items():
+    for alias, name in ALIASES.items():
         assert [step[alias] for step in steps] == [step[name] for step in steps]
     assert steps[0]["actor/entropy_change"] == pytest.approx(0, abs=1e-6)
     assert steps[0]["actor/kl_tokens"] == 0
@@ -123,25 +113,6 @@ def test_a_correction_with_one_update_a_rollout(row, tmp_path, trl_run):
     assert watch.logs[0]["actor/correction_weight"] == pytest.approx(float(expected), abs=1e-5)
 
 
-def documented(page: str) -> dict[str, Any]:
-    text = (Path(__file__).parents[2] / "docs" / page).read_text()
-    found = re.search(r"args=GRPOConfig\((.*?)\)", text)
-    return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}
-
-
-def test_the_documented_lines_train_tepo(tmp_path, trl_run):
-    """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
-    given = {"num_iterations": 1, **documented("trainers-use.md")}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*a rollout has one optimiser step")
-        tepo, baseline = (
-            trl_run.train(trl_run.settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo")
-        )
-    first, second = ((one - other).abs().max() for one, other in zip(tepo.gradients, baseline.gradients, strict=True))
-    assert first < 1e-9
-    assert second > 1e-3
-
-
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
@@ -150,15 +121,15 @@ def test_the_documented_lines_train_tepo(tmp_path, trl_run):
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "optimiser step"),
     ],
 )
-def test_settings_that_would_be_ignored(changes, what, tmp_path, our_trl, trl_run):
+def test_settings_that_would_be_ignored(changes, what, tmp_path, trl_run):
     with pytest.raises(UserError, match=what):
-        our_trl.ObjectiveTrainer(objective="tepo", model="never loaded", args=trl_run.settings(tmp_path, **changes))
+        trl_run.ObjectiveTrainer(objective="tepo", model="never loaded", args=trl_run.settings(tmp_path, **changes))
 
 
 @pytest.mark.disaster
 def test_processes_change_nothing(tmp_path, trl_run):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    for rank in ranks("tests.integration.trl_run", tmp_path):
+    for rank in ranks(trl_run.train_shared, tmp_path):
         rank.end()
     for row in trl_run.SHARED:
         one = trl_run.with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)

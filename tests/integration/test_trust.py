@@ -15,9 +15,10 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.run_id import settings
 from tepo_cli.main import app
 from tests.support.commands import tepo
-from tests.support.runs import SMALL, few_problems, write
+from tests.support.runs import SMALL, few_problems, write, write_study
 from tests.unit.objectives.own_examples import examples
 
+pytestmark = pytest.mark.disaster
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
 TRUST = "model.trust_remote_code=true"
 MODEL = """
@@ -31,11 +32,6 @@ class Strange(Qwen2ForCausalLM):
 """
 FUNCTIONS = examples()["erf"]["functions/erf.py"]
 CALLING = "A*erf(w - 1)"
-STUDY = """
-title: strange
-rows: [{{label: A, objective: {objective}, overrides: {words}}}]
-scales: {{laptop: {{models: [{model}], seeds: [0], overrides: {few}}}}}
-"""
 READING = (  # commands that read a store or a study and execute nothing that they name
     "table strange",
     "figure strange --out figures",
@@ -78,18 +74,15 @@ class User:
         config = json.loads((model / "config.json").read_text())
         named = {"AutoConfig": "strange.StrangeConfig", "AutoModelForCausalLM": "strange.Strange"}
         write(model / "config.json", json.dumps(config | {"auto_map": named}))
-        text = f'with open({str(self.mark)!r}, "a") as file:\n    file.write("functions ")\n' + FUNCTIONS
+        text = f'with open({str(self.mark)!r}, "a") as file:\n    file.write("functions ")\n{FUNCTIONS}'
         functions = write(folder / "downloads" / "erf.py", text)
-        for name, words, of in (
-            ("strange", [TRUST], model),
-            ("functions", [f"objective.functions={functions}", f"objective.J={CALLING}"], "laptop"),
-        ):
-            study = STUDY.format(objective="grpo_dapo", words=json.dumps(words), model=of, few=json.dumps(FEW))
-            write(folder / "experiments" / f"{name}.yaml", study)
+        calling = [f"objective.functions={functions}", f"objective.J={CALLING}"]
+        for name, words, of in (("strange", [TRUST], model), ("functions", calling, "laptop")):
+            row = {"objective": "grpo_dapo", "overrides": words}
+            write_study(folder, name, {"A": row}, *FEW, models=[str(of)])
         self.types("ablate strange --trust")
         (run,) = (path.parent for path in folder.glob("runs/*/config.json"))
         saved = json.loads((run / "config.json").read_text())
-        assert saved["full"]["model"]["trust_remote_code"] is True
         row = load_row("grpo_dapo", {"functions": {"erf.py": text}, "J": CALLING})
         saved["full"]["objective"] = row.formula.mapping
         # whoever makes such a run calls it after its hash, too
@@ -100,8 +93,8 @@ class User:
         shutil.copytree(run, folder / self.names["RECEIVED"])
         manifest = json.loads((run / "manifest.json").read_text()) | {"id": saved["id"]}
         del manifest["config_sha256"]
-        for name, content in {"config": saved, "manifest": manifest}.items():
-            write(folder / self.names["RECEIVED"] / f"{name}.json", json.dumps(content))
+        write(folder / self.names["RECEIVED"] / "config.json", json.dumps(saved))
+        write(folder / self.names["RECEIVED"] / "manifest.json", json.dumps(manifest))
         assert "1 run from the store" in self.types("records write strange")
 
     def types(self, line: str, code: int = 0) -> str:
@@ -126,14 +119,10 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return User(tmp_path_factory.mktemp("trust"))
 
 
-def test_every_command_is_tried() -> None:
+def test_what_only_reads_executes_nothing_and_the_others_refuse_strange_code(user: User) -> None:
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
     names |= {group.name for group in app.registered_groups}
-    assert names == {line.split()[0] for line in (*READING, *EXECUTING)} | set(OWN)
-
-
-@pytest.mark.disaster
-def test_what_only_reads_executes_nothing_and_the_others_refuse_strange_code(user: User) -> None:
+    assert names == {line.split()[0] for line in (*READING, *EXECUTING)} | set(OWN)  # every command is tried
     for line in READING:
         user.types(line)
         assert user.executed() == "", line
@@ -142,7 +131,6 @@ def test_what_only_reads_executes_nothing_and_the_others_refuse_strange_code(use
         assert user.executed() == "", line
 
 
-@pytest.mark.disaster
 @pytest.mark.parametrize(
     ("line", "runs", "logged"),
     [
@@ -160,7 +148,6 @@ def test_trust_executes_and_says_so(user: User, line: str, runs: str, logged: st
     assert logged.replace("RUN", user.names["RUN"]) in said.replace("\n", "")
 
 
-@pytest.mark.disaster
 def test_from_python_too(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(user.folder))
     monkeypatch.chdir(user.folder)

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tepo.common.errors import RunFailed, UserError
-from tepo.policy.model.lora import adapters_off, add_adapters, full_state
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.vllm.response_groups import sample_seed
@@ -110,22 +109,6 @@ def test_sync_reaches_every_weight_and_the_cache(engine):
         assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
         fresh = np.concatenate(sampler.score([(prompt, response.tokens.tolist()) for prompt, response in drawn]))
         assert np.allclose(fresh, sampled(drawn), atol=1e-4)
-
-
-@pytest.mark.peft
-def test_sync_brings_merged_adapters(engine):
-    start, sampler = engine
-    model = nearby(start, 1)
-    add_adapters(model, 4, 8.0, seed=1)
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, 0.0, 0.05)
-    draw(sampler)
-    sampler.sync(full_state(model))
-    drawn = draw(sampler)
-    assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
-    with adapters_off(model):
-        assert not torch.allclose(sampled(drawn), trainer(model, drawn), atol=0.1)
 
 
 def test_bad_requests(engine):

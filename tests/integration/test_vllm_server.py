@@ -1,19 +1,15 @@
 import contextlib
-import json
-import os
+import re
 import signal
-import stat
-import subprocess
 import time
 from functools import partial
-from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
 import torch
 
 from tepo.common.errors import UserError
+from tepo.config.compose import compose
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.sampling.sampler import Job, SamplingParams
@@ -23,8 +19,11 @@ from tepo.sampling.vllm.http import Connections
 from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
-from tests.integration.runs_in_turn import IN_TURN
-from tests.support.commands import OwnSignal, program, ranks
+from tepo.training import setup
+from tepo.training.loop import train
+from tepo.training.rollout.rollout_source import Rollouts
+from tepo.training.run import Run
+from tests.support.commands import OwnSignal, Started, ranks
 from tests.support.models import logprobs
 from tests.support.runs import SMALL, lasting, small, weights
 from tests.unit.sampling.definition import FILTERS, distribution
@@ -82,33 +81,23 @@ def test_a_server_draws_as_the_filters_say(served):
     params = SamplingParams(n=8, max_new_tokens=12, **FILTERS["all"])
     with opened(served) as sampler:
         groups = sampler.sample(prompts, [1, 2], params)
-    for prompt, response in [(prompt, part) for prompt, group in zip(prompts, groups, strict=True) for part in group]:
-        ids = torch.tensor([[*prompt, *response.tokens.tolist()]])
-        with torch.no_grad():
-            logits = policy.model(ids).logits[0, len(prompt) - 1 : -1].tolist()
-        steps = zip(logits, response.tokens.tolist(), strict=True)
-        drawn = [distribution(row, params)[token] for row, token in steps]
-        assert np.exp(response.logprobs) == pytest.approx(drawn, rel=1e-3)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be another user")
-def test_another_user_does_not_reach_a_server(served):
-    path = Path(unquote(served[1].removeprefix("http+unix://")))
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    words = ["/usr/bin/python3", "-c", f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"]
-    assert subprocess.run(words).returncode == 0
-    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    assert "PermissionError" in subprocess.run([*other, *words], capture_output=True, text=True).stderr
+    for prompt, group in zip(prompts, groups, strict=True):
+        for response in group:
+            ids = torch.tensor([[*prompt, *response.tokens.tolist()]])
+            with torch.no_grad():
+                logits = policy.model(ids).logits[0, len(prompt) - 1 : -1].tolist()
+            steps = zip(logits, response.tokens.tolist(), strict=True)
+            drawn = [distribution(row, params)[token] for row, token in steps]
+            assert np.exp(response.logprobs) == pytest.approx(drawn, rel=1e-3)
 
 
 def metric(url: str, name: str) -> float:
     """A figure of the server's own, summed over its labels."""
     with Connections().open(url) as connection:
         connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    lines = [line for line in text.splitlines() if line.startswith(f"vllm:{name}")]
-    assert lines
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+        figures = re.findall(rf"^vllm:{name}.* (\S+)$", connection.getresponse().read().decode(), re.MULTILINE)
+    assert figures
+    return sum(map(float, figures))
 
 
 def until(condition, seconds: float = 120.0) -> None:
@@ -163,19 +152,19 @@ def check(policy, prompts, drawn, stops, temperature):
             assert (response.tokens[-1] in stops) == response.finished
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path):
-    options = EngineOptions(resolve("package:laptop"), "float32", 8, tensor_parallel=2)
-    with (
-        pytest.raises(UserError, match="did not start: Total number of attention heads"),
-        local_server(options, log=tmp_path / "log", cpu=True) as ready,
-    ):
-        ready()
-
-
 # runs that draw beside their updates; they leave other weights at the server ------------------------------------------
 WORDS = ("train.steps=4", "train.staleness=1", "objective=tepo", "train.learning_rate=1e-4", "sampler=vllm_server")
-PROGRAM = "tests.integration.runs_in_turn"
+IN_TURN = "IN TURN"
 ROUNDS = "training/rollout_"  # the server's log-probs, whose last bits depend on what it decodes side by side
+
+
+def train_all(runs):
+    """One run after the other. IN_TURN: rollouts are drawn in turn with the updates and not beside them."""
+    torch.set_num_threads(1)
+    beside = setup.open_rollouts
+    for words in runs:
+        setup.open_rollouts = (lambda *given: Rollouts(*given[1:5])) if IN_TURN in words else beside
+        train(Run(compose([word for word in words if word != IN_TURN])))
 
 
 def trained(store, *words):
@@ -193,9 +182,9 @@ def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     second = OwnSignal(signal.SIGKILL, run.path, "os.rename */checkpoints/step_000001", 6)
     jobs = [[*SMALL, *WORDS, server, f"store={tmp_path / 'beside'}"]]
     jobs += [[*SMALL, *WORDS, server, f"store={tmp_path / 'turn'}", IN_TURN]]
-    program(PROGRAM, json.dumps(jobs[:1]), own_signal=second).end(code=-signal.SIGKILL)
+    Started(train_all, jobs[:1], own_signal=second).end(code=-signal.SIGKILL)
     assert not run.finished()
-    program(PROGRAM, json.dumps(jobs)).end()
+    Started(train_all, jobs).end()
     assert trained(tmp_path / "beside", server) == trained(tmp_path / "turn", server)
 
     rows = run.metrics()
@@ -214,6 +203,6 @@ def test_two_ranks_that_draw_beside_their_updates_train_as_in_turn(served, tmp_p
     server = f"sampler.servers=[{served[1]}]"
     words = (server, "engine=deepspeed", "engine.zero_stage=3")
     beside, turn = ([*SMALL, *WORDS, *words, f"store={tmp_path / name}"] for name in ("beside", "turn"))
-    for rank in ranks(PROGRAM, json.dumps([beside, [*turn, IN_TURN]])):
+    for rank in ranks(train_all, [beside, [*turn, IN_TURN]]):
         rank.end()
     assert trained(tmp_path / "beside", *words) == trained(tmp_path / "turn", *words)

@@ -2,14 +2,13 @@
 
 import gc
 import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, TrainerControl
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from tepo.integrations.trl import ObjectiveTrainer
@@ -35,14 +34,12 @@ class Watch(TrainerCallback):
     logs: list[dict[str, float]] = field(default_factory=list)
     trainer: Any = None
 
-    def on_pre_optimizer_step(
-        self, args: Any, state: Any, control: TrainerControl, model: Any = None, **_: Any
-    ) -> TrainerControl:
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> Any:
         flat = [part.grad.flatten().clone() for part in model.parameters() if part.grad is not None]
         self.gradients.append(torch.cat(flat))
         return control
 
-    def on_log(self, args: Any, state: Any, control: TrainerControl, logs: Any = None, **_: Any) -> TrainerControl:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> Any:
         self.logs.append(dict(logs))
         return control
 
@@ -86,11 +83,8 @@ def fixed(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     numbers = [begin + number + 8 * trainer.state.global_step for number in range(len(prompts))]
     texts = ["".join("0123456789+="[number * step % 11] for step in range(3 + number % 5)) for number in numbers]
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    return {
-        "prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts],
-        "completion_ids": ids,
-        "logprobs": None,
-    }
+    asked = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    return {"prompt_ids": asked, "completion_ids": ids, "logprobs": None}
 
 
 def sampled(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -111,14 +105,10 @@ def with_fixed_completions(folder: Path, objective: str, **changed: Any) -> Watc
     return train(args, objective, rollout_func=fixed)[0]
 
 
-def main(folder: Path) -> None:
+def train_shared(folder: Path) -> None:
     """As one process of several: one micro-batch a step each; the first writes what it saw."""
     for row in SHARED:
         watch = with_fixed_completions(folder, row, gradient_accumulation_steps=1)
         if int(os.environ["RANK"]) == 0:
             logged = torch.tensor([log["loss"] for log in watch.logs if "loss" in log])
             torch.save({"losses": logged, "gradients": watch.gradients}, folder / f"{row}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

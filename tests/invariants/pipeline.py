@@ -1,5 +1,4 @@
-"""One rollout through the real path:
-packing, fused log-probs and entropies, the updater, an engine that keeps its gradients."""
+"""One rollout through packing, fused log-probs and entropies, the updater, and an engine that keeps its gradients."""
 
 import threading
 from dataclasses import dataclass, field, replace

@@ -87,9 +87,7 @@ def parts(objective: Objective) -> set[str]:
 
 @cache
 def covering() -> dict[str, Objective]:
-    """A few objectives that together have all that `variants` have, each the one that adds most.
-
-    What must not change a result follows from functions: these run the dear checks, and all others a cheap one."""
+    """A few objectives that together have all that `variants` have, each the one that adds most: for dear checks."""
     offered = variants()
     missing = set().union(*map(parts, offered.values()))
     chosen: dict[str, Objective] = {}

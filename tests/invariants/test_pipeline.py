@@ -1,10 +1,6 @@
 """Objectives that reach every function, through the real batching pipeline:
-micro-batch size, cut groups, the order of prompts and two ranks change nothing.
+micro-batch size, cut groups, the order of prompts and two ranks change nothing."""
 
-`python -m tests.invariants.test_pipeline FILE` is one of two gloo ranks, each with its share of the rollout, and writes
-{label: (gradients, metrics)}."""
-
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,8 +64,17 @@ def test_float32(label, groups):
         assert distance(gradients[0], expected[0]) <= 1e-6, budget
 
 
+def run_all(file: Path) -> None:
+    """As a gloo rank, each objective on its share of the rollout."""
+    torch.set_num_threads(1)
+    comm = start(torch.device("cpu"))
+    found = {label: run(one, make_groups(), 40, torch.float64, comm)[:2] for label, one in FEW.items()}
+    if comm.rank == 0:
+        torch.save(found, file)
+
+
 def test_two_ranks(groups, tmp_path: Path):
-    for rank in started("tests.invariants.test_pipeline", tmp_path / "gradients.pt"):
+    for rank in started(run_all, tmp_path / "gradients.pt"):
         rank.end(240)
     found = torch.load(tmp_path / "gradients.pt")
     assert set(found) == set(FEW)
@@ -116,11 +121,3 @@ def run_old_values(groups, comm):
     rollout = FlatRollout(groups, torch.device("cpu"))
     Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).compute_old_logprobs(rollout)
     return sum(pushed), rollout.old_logprobs, rollout.initial_logprobs
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    comm = start(torch.device("cpu"))
-    found = {label: run(one, make_groups(), 40, torch.float64, comm)[:2] for label, one in FEW.items()}
-    if comm.rank == 0:
-        torch.save(found, sys.argv[1])

@@ -116,18 +116,3 @@ def test_the_same_bits_whatever_else_is_queued_finished_or_aborted(model, limits
     while done := queue.finished():
         groups.update(done)
     assert_same([groups[job.number] for job in WAVE], expected, exact=True)
-
-
-def test_rows_of_two_waves_never_run_together(model, monkeypatch):
-    """Nor do those of two queues of a sampler."""
-    together = []
-    run = Generation.run
-    monkeypatch.setattr(Generation, "run", lambda self: together.append(len(self.prompts)) or run(self))
-    sampler = TorchSampler(model, TOKENIZER)
-    queue, other = sampler.start(PARAMS), sampler.start(PARAMS)
-    queue.add(OTHERS[:2])
-    queue.add(OTHERS[2:])
-    other.add(WAVE)
-    numbers = [{number for number, _ in part.finished()} for part in (queue, other, queue, queue)]
-    assert numbers == [{100, 101}, {job.number for job in WAVE}, {102, 103, 104}, set()]
-    assert together == [2, len(WAVE), 3]

@@ -19,12 +19,7 @@ ROWS = (
 
 
 def samples(
-    chances: dict[str, float],
-    *,
-    seeds: int = 3,
-    problems: int = 40,
-    per_problem: int = 4,
-    benchmarks: tuple[str, ...] = ("add3", "gcd"),
+    chances: dict[str, float], *, seeds: int = 3, problems: int = 40, per_problem: int = 4, benchmarks=("add3", "gcd")
 ) -> pd.DataFrame:
     """Every sample right with its row's chance, the same easy and hard problems for every row."""
     rng = np.random.default_rng(7)
@@ -35,10 +30,9 @@ def samples(
             for seed in range(seeds):
                 right = rng.random((problems, per_problem)) < np.clip(chance + ease, 0, 1)[:, None]
                 problem = np.repeat([f"{benchmark}-{index}" for index in range(problems)], per_problem)
-                frame = pd.DataFrame({"problem": problem, "sample": np.tile(range(per_problem), problems)})
-                frames.append(
-                    frame.assign(row=row, seed=seed, benchmark=benchmark, right=right.ravel().astype(int), samples=1)
-                )
+                drawn = {"problem": problem, "sample": np.tile(range(per_problem), problems), "row": row, "seed": seed}
+                drawn |= {"benchmark": benchmark, "right": right.ravel().astype(int), "samples": 1}
+                frames.append(pd.DataFrame(drawn))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -1,10 +1,8 @@
 """The real commands, as a user types them, each a process of its own.
 
 A server forks them with the imports done, as it does the units of a study: torch and transformers alone take 5 s of CPU
-time, longer than most of what is tested. That a command also starts in an interpreter of its own is tested in
-`tests/unit/cli/`, and from an installed wheel in `test_tutorial.py`. A command that is run to its end has the units of
-its study forked by the same server. One that is `started`, and may be killed, starts a server of its own as it does for
-a user.
+time. A command that is run to its end has the units of its study forked by the same server; one that is `started`, and
+may be killed, starts a server of its own as it does for a user.
 """
 
 import fcntl
@@ -30,21 +28,21 @@ from tepo.launch import forkserver
 
 TIME_LIMIT = 1800  # seconds after which a command hangs: a slow or busy machine never comes near
 
+WARM = (
+    *forkserver._WARM, "pandas", "pyarrow.dataset", "pyarrow.pandas_compat", "pyarrow.parquet", "scipy.stats", "altair",
+    "vl_convert", "pydantic.type_adapter", "tepo.analysis.page", "tepo.jobs.model_card", "tepo.problems.procedural",
+    "tepo.reporting.charts.curves", "tepo.sampling.backends.torch", "tepo.sampling.embedded.torch_sampler",
+    "tepo.training.engine.backends.torch", "tepo.training.engine.torch_engine", "tepo.studies.record_runs",
+)  # fmt: skip
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([
-    *forkserver._WARM, "pandas", "pyarrow.pandas_compat", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert",
-    "pydantic.type_adapter", "tepo.analysis.tables", "tepo.reporting.charts.curves",
-    "tepo.training.engine.torch_engine", "tepo.sampling.embedded.generation",
-])  # fmt: skip
+_SERVER.set_forkserver_preload([*WARM])
 
 
 @dataclass(frozen=True)
 class OwnSignal:
-    """A signal that a process sends itself at a place in its work, which neither a quiet nor a busy machine moves.
-
-    Changes below `folder` are counted: a file opened to be written, renamed or removed, a folder made. first: a pattern
-    of "EVENT PATH", such as "os.rename */samples.parquet". The signal is sent before the `more`-th change after that.
-    """
+    """A signal that a process sends itself at a place in its work, which neither a quiet nor a busy machine moves:
+    before the `more`-th change below `folder` (a file opened to be written, renamed or removed, a folder made) after
+    the first that matches the pattern of "EVENT PATH", such as "os.rename */samples.parquet"."""
 
     number: int
     folder: Path
@@ -87,12 +85,9 @@ class Started:
     ):
         self._folder = tempfile.TemporaryDirectory(prefix="command")
         self._streams = tuple(Path(self._folder.name) / name for name in ("out", "err"))
-        environment = os.environ | environment
-        self._process = _SERVER.Process(
-            target=_become, args=(work, arguments, self._streams, cwd or Path.cwd(), environment, own_signal)
-        )
+        given = (work, arguments, self._streams, cwd or Path.cwd(), os.environ | environment, own_signal)
+        self._process = _SERVER.Process(target=_become, args=given)
         self._process.start()
-        assert self._process.pid
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
@@ -183,6 +178,19 @@ class Terminal:
         shown, _, self.printed = self.printed.partition(text)
         return shown
 
+    def read_until(self, happened: Callable[[], Any]) -> None:
+        """Take what is printed until something has happened."""
+        while not happened():
+            assert self.process.exitcode is None, self.printed
+            if select.select([self.ours], [], [], 0.05)[0]:
+                self.printed += os.read(self.ours, 4096).decode(errors="replace")
+
+    def close(self) -> None:
+        """As a person closes the window. Waits for the end of the command."""
+        os.close(self._theirs)
+        os.close(self.ours)
+        self.process.join(TIME_LIMIT)
+
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
@@ -204,11 +212,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def ranks(name: str, *words: str | Path, count: int = 2) -> list[Started]:
-    """Start `python -m name words` as so many ranks, without a launcher that would end some for another."""
+def ranks(work: str | Callable[..., Any], *arguments: Any, count: int = 2) -> list[Started]:
+    """A function or `python -m work` in so many ranks, without a launcher that would end some for another."""
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    numbers = map(str, range(count))
-    return [program(name, *words, RANK=number, LOCAL_RANK=number, **shared) for number in numbers]
+    start: Callable[..., Started] = program if isinstance(work, str) else Started
+    return [start(work, *arguments, RANK=number, LOCAL_RANK=number, **shared) for number in map(str, range(count))]
 
 
 def until(happened: Callable[[], Any], process: Started, seconds: float = TIME_LIMIT) -> None:
@@ -219,12 +227,7 @@ def until(happened: Callable[[], Any], process: Started, seconds: float = TIME_L
 
 
 def _become(
-    work: Callable[..., Any],
-    arguments: tuple,
-    streams: tuple[Path, Path],
-    cwd: Path,
-    environment: dict[str, str],
-    own_signal: OwnSignal | None,
+    work: Callable[..., Any], arguments: tuple, streams: tuple, cwd: Path, environment: dict, own: OwnSignal | None
 ) -> None:
     """In the forked process: the environment, folder and streams of a new one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -235,8 +238,8 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    if own_signal:
-        own_signal.wait()
+    if own:
+        own.wait()
     work(*arguments)
 
 
@@ -251,6 +254,7 @@ def _in_terminal(terminal: str, environment: dict[str, str], name: str, *words: 
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
     _run_module(name, *words)

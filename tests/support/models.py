@@ -6,17 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+import transformers
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from tepo.policy.model.model_location import resolve
 from tepo.policy.packing.packing import Tokens
@@ -36,11 +27,12 @@ _SHAPE = {
     "eos_token_id": EOS,
     "pad_token_id": 0,
 }
+_ONE_HEAD = {"sliding_window": None, "num_key_value_heads": 1}
 FAMILIES = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
-    "llama": (LlamaForCausalLM, LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
-    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None, "num_key_value_heads": 1}),
+    "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config, {"head_dim": 16}),
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
+    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig, _ONE_HEAD),
 }
 
 
@@ -94,9 +86,7 @@ def make_groups(seed: int = 0, groups: int = 3, longest: int = 12, prompt: int =
     ]
 
 
-def plain_statistics(
-    model: PreTrainedModel, groups: list[Group], temperature: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def plain_statistics(model: PreTrainedModel, groups: list[Group], temperature=1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies of every response token, each sequence pushed through the plain model alone."""
     logprobs, entropies = [], []
     for prompt, responses in groups:
@@ -121,21 +111,9 @@ def gradients(model: PreTrainedModel, loss: torch.Tensor) -> dict[str, torch.Ten
 def engine_model(seed: int, *, tied: bool) -> Qwen2ForCausalLM:
     """A random float32 Qwen2 of 0.3M parameters, sharp enough (2.9 nats) that a fault shows."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=128,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        initializer_range=0.1,
-        bos_token_id=0,
-        eos_token_id=EOS,
-        pad_token_id=0,
-    )
-    return Qwen2ForCausalLM(config).eval()
+    changes = {"vocab_size": 128, "hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": 512}
+    changes |= {"initializer_range": 0.1, "bos_token_id": 0, "tie_word_embeddings": tied}
+    return Qwen2ForCausalLM(Qwen2Config(**(_SHAPE | changes))).eval()
 
 
 def nearby(model: Qwen2ForCausalLM, seed: int, scale: float = 0.01) -> Qwen2ForCausalLM:

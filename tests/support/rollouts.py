@@ -11,18 +11,10 @@ from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 
 
 def graded(
-    rewards: Sequence[float],
-    lengths: Sequence[int] | None = None,
-    *,
-    name: str = "",
-    number: int = 0,
-    prompt: int = 1,
-    cut: int = 0,
-    timeouts: int = 0,
+    rewards: Sequence[float], lengths: Sequence[int] = (), *, name="", number=0, prompt=1, cut=0, timeouts=0
 ) -> Group:
-    """A group, of two tokens a response unless lengths are given; the length limit stopped the first `cut`.
-
-    prompt: its tokens. name: of the problem."""
+    """A group, of two tokens a response unless lengths are given; the length limit stopped the first `cut`. prompt: its
+    number of tokens. name: of the problem."""
     responses = [
         Response(np.ones(length, np.int32), np.zeros(length, np.float32), None, place >= cut)
         for place, length in enumerate(lengths or [2] * len(rewards))

@@ -3,13 +3,14 @@
 import importlib
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tepo.common import paths
 from tepo.config.compose import compose
@@ -43,6 +44,16 @@ def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def write_study(
+    folder: Path, name: str, rows: Mapping[str, Any], *overrides: str, models=("laptop",), seeds=(0,), **more: Any
+) -> None:
+    """A study in a user's folder. rows: the name of an objective, or what else is said of the row, by label."""
+    listed = [{"label": label} | ({"objective": row} if isinstance(row, str) else row) for label, row in rows.items()]
+    scale = {"models": [*models], "seeds": [*seeds], "overrides": [*overrides]}
+    text = yaml.safe_dump({"title": name, "rows": listed, "scales": {"laptop": scale}} | more)
+    write(folder / f"experiments/{name}.yaml", text)
 
 
 def few_problems(folder: Path) -> dict[str, str]:

@@ -54,9 +54,7 @@ class Dice:
 
         return Waves(lambda jobs: None, run)
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
-    ) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams) -> list:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt
@@ -111,16 +109,8 @@ class Ones(Benchmark):
 
 
 def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
-    return Ones(
-        title="ones",
-        count=count,
-        samples=samples,
-        temperature=1.0,
-        max_new_tokens=16,
-        procedural=Procedural({}, 0),
-        name="ones",
-        **more,
-    )  # type: ignore[arg-type]
+    settings = {"temperature": 1.0, "max_new_tokens": 16, "procedural": Procedural({}, 0)} | more
+    return Ones(title="ones", name="ones", count=count, samples=samples, **settings)  # type: ignore[arg-type]
 
 
 class Crowd(Dice):

@@ -36,7 +36,7 @@ def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    from tests.integration.trainer_cells import outcome, run_prime_rl, run_trl, run_verl
+    from tests.integration.test_trainer_cells import outcome, run_prime_rl, run_trl, run_verl
 
     with tempfile.TemporaryDirectory() as folder:
         runs = (run_trl(Path(folder)), run_verl, run_prime_rl)

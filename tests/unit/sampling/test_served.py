@@ -1,4 +1,4 @@
-"""A served model whose server fails, refuses or answers nonsense; vLLM's own is asked in test_eval_served.py."""
+"""A served model whose server fails, refuses or answers nonsense; vLLM's own is asked in test_openai_server.py."""
 
 import json
 import threading

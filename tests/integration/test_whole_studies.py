@@ -1,3 +1,5 @@
+"""Studies to their end: tuned, and with runs that fail."""
+
 import json
 from pathlib import Path
 
@@ -11,23 +13,24 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.tuning_result import tuned_rows
 from tepo_cli.main import app
 from tests.support.commands import Started, tepo
-from tests.support.runs import SMALL, few_problems, write
+from tests.support.runs import SMALL, few_problems, write, write_study
 
-pytestmark = pytest.mark.disaster
+LONG = {"id": "long", "problem": "1+" * 200 + "1=", "answer": "201"}  # a run meets its limit of tokens late
 
-STUDY = f"""
-title: a tuned study
-baseline: GSPO
-rows:
-  - {{label: untrained, base: true}}
-  - {{label: GSPO, objective: gspo}}
-tune: {{draws: 2, seeds: [50], space: {{train.learning_rate: {{log: [1e-5, 1e-3]}}, train.epochs: [1, 2]}}}}
-scales:
-  laptop:
-    models: [laptop]
-    seeds: [0]
-    overrides: [{", ".join(SMALL)}, train.steps=2, train.validation_problems=10, 'data.benchmarks=[add3,max4]']
-"""
+
+@pytest.mark.slow
+def test_after_two_failures_alike_the_others_do_not_start(tmp_path: Path) -> None:
+    data, own = write(tmp_path / "long.jsonl", json.dumps(LONG) + "\n"), few_problems(tmp_path)
+    overrides = (*SMALL, "train.steps=1", "data.benchmarks=[add3]", f"data={data}")
+    write_study(tmp_path, "mine", {"GRPO/DAPO": "grpo_dapo", "GSPO": "gspo"}, *overrides, seeds=(0, 1, 2))
+    said = tepo("ablate", "mine", "--store", tmp_path / "runs", "--jobs", "1", **own, code=1).stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert "2 of the runs failed:" in said
+    assert "two failed alike, so 4 runs did not start" in said
+
+
+SPACE = {"train.learning_rate": {"log": [1e-5, 1e-3]}, "train.epochs": [1, 2]}
+TUNED = (*SMALL, "train.steps=2", "train.validation_problems=10", "data.benchmarks=[add3,max4]")
 
 
 def _choose_without_tests(folder: str, answer: str) -> None:
@@ -51,9 +54,12 @@ def _choose_without_tests(folder: str, answer: str) -> None:
     write_json(Path(answer), [chosen, [unit.label for unit in units if not unit.tuning]])
 
 
+@pytest.mark.disaster
 def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
     answer = tmp_path / "answer.json"
-    write(tmp_path / "experiments/my_tuning.yaml", STUDY)
+    tune = {"draws": 2, "seeds": [50], "space": SPACE}
+    rows = {"untrained": {"base": True}, "GSPO": "gspo"}
+    write_study(tmp_path, "my_tuning", rows, *TUNED, baseline="GSPO", tune=tune)
     own = few_problems(tmp_path)
     Started(_choose_without_tests, str(tmp_path), str(answer), cwd=tmp_path, **own).end()
     chosen, reported = json.loads(answer.read_text())

@@ -1,7 +1,7 @@
 """The papers' formulas once more, to the letter and in loops: J of each method from a TabularCase, by its logits.
 
 Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip, autograd for the
-rest. literal_selected.py has the rows that select tokens or shape rewards by entropy."""
+rest. literal_others.py goes on."""
 
 import itertools
 import math
@@ -237,9 +237,12 @@ def tv_away(p: float, q: float, a: float, bound: float = 0.2) -> bool:
     return (a > 0 and p - q > bound) or (a < 0 and q - p > bound)
 
 
+def binary_kl(p: float, q: float) -> float:
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
 def kl_away(p: float, q: float, a: float, bound: float = 0.05) -> bool:
-    kl = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
-    return kl > bound and ((a > 0 and p > q) or (a < 0 and p < q))
+    return binary_kl(q, p) > bound and ((a > 0 and p > q) or (a < 0 and p < q))
 
 
 def opsm(threshold: float = 0.5) -> Row:

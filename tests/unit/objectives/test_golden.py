@@ -12,13 +12,12 @@ from torch import Tensor
 from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
-from tests.unit.objectives import literal_changed as changed
+from tests.unit.objectives import literal_others as other
 from tests.unit.objectives.flat import loss_of
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
-from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
 Case = tuple[str, dict[str, Any], Callable[[View], Tensor]]
-ROWS = LITERAL | SELECTED | changed.CHANGED
+ROWS = LITERAL | other.OTHERS
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
 UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po", "dgpo", "distillation"}
 
@@ -87,32 +86,32 @@ TO_THE_LETTER = {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "averag
 SUMS = {"A": "R - mean_g(R)", "average": "sums"}  # Tinker's
 OTHER: list[Case] = [
     ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
-    ("gvpo", {"beta": 2}, changed.gvpo(2)),
-    ("target_po", {"eta": 0.3}, changed.target_po(0.3)),
-    ("target_po", TO_THE_LETTER, changed.target_po(sums=True)),
-    ("kpop", {"phi": 0.002}, changed.kpop(0.002)),
-    ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, changed.maspo(0.2, 0.5, (0.5, 2))),
-    ("dgpo", {"n": 2, "m": 3}, changed.dgpo(2, 3)),
-    ("cppo", {"delta": 0.02, "floor": 0.3, "budget": 0.005}, changed.cppo(0.02, 0.3, 0.005)),
-    ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, changed.cppo(0.05, 0.8, 0.001)),
-    *(("m2po", {"tau": tau}, changed.m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
-    ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, changed.m2po(every_token=True)),
-    ("distillation", {"alpha": 1, "beta": 0.5}, changed.distillation(1, 0.5)),
+    ("gvpo", {"beta": 2}, other.gvpo(2)),
+    ("target_po", {"eta": 0.3}, other.target_po(0.3)),
+    ("target_po", TO_THE_LETTER, other.target_po(sums=True)),
+    ("kpop", {"phi": 0.002}, other.kpop(0.002)),
+    ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, other.maspo(0.2, 0.5, (0.5, 2))),
+    ("dgpo", {"n": 2, "m": 3}, other.dgpo(2, 3)),
+    ("cppo", {"delta": 0.02, "floor": 0.3, "budget": 0.005}, other.cppo(0.02, 0.3, 0.005)),
+    ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, other.cppo(0.05, 0.8, 0.001)),
+    *(("m2po", {"tau": tau}, other.m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
+    ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, other.m2po(every_token=True)),
+    ("distillation", {"alpha": 1, "beta": 0.5}, other.distillation(1, 0.5)),
     *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
-    ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, changed.reinforce_pp_no_group(1, 0.1)),
-    ("bypass_pg_is", {"cap": 1}, changed.bypass_pg_is(1)),
+    ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, other.reinforce_pp_no_group(1, 0.1)),
+    ("bypass_pg_is", {"cap": 1}, other.bypass_pg_is(1)),
     (
         "mhpo",
         {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
         mhpo(0.3, (0.7, 3), (2, 0.5)),
     ),
-    ("clip_cov", {"share": 1}, clip_cov(1.0)),
-    ("kl_cov", {"share": 0.25}, kl_cov(0.25)),
-    ("steer", THEOREM, steer("theorem")),
-    ("steer", LINEAR, steer(shape="linear", ceiling=1.2)),
-    ("steer", THEOREM | LINEAR, steer("theorem", "linear", ceiling=1.2)),
-    ("bypass_ppo", SUMS | {"high": 0.2}, changed.TINKER["ppo"]),
-    ("cispo", SUMS | {"w": "exp(logp - logp_sampler)", "high": 3}, changed.TINKER["cispo"]),
+    ("clip_cov", {"share": 1}, other.clip_cov(1.0)),
+    ("kl_cov", {"share": 0.25}, other.kl_cov(0.25)),
+    ("steer", THEOREM, other.steer("theorem")),
+    ("steer", LINEAR, other.steer(shape="linear", ceiling=1.2)),
+    ("steer", THEOREM | LINEAR, other.steer("theorem", "linear", ceiling=1.2)),
+    ("bypass_ppo", SUMS | {"high": 0.2}, other.TINKER["ppo"]),
+    ("cispo", SUMS | {"w": "exp(logp - logp_sampler)", "high": 3}, other.TINKER["cispo"]),
 ]
 
 
@@ -125,7 +124,7 @@ def test_other_constants(name, changes, literal):
 @pytest.mark.parametrize("salt", [0, 5, -(2**63)])
 def test_clip_cov_draws_many(salt):
     objective, case = load_objective("clip_cov", {"share": 0.2, "alpha": 0.1}), make_case(3, repeat=2)
-    compare(objective, clip_cov(0.2, 0.1, salt=salt), case, salt)
+    compare(objective, other.clip_cov(0.2, 0.1, salt=salt), case, salt)
     drawn = objective.prepare(case.batch(objective), salt=salt).values[objective.planned[-1].number]
     assert drawn.sum() == int(0.2 * 48)
 
@@ -137,16 +136,16 @@ MASKS: list[Case] = [
         {"v": "mean_i(k3(-(logp - logp_sampler))) <= 0.1"},
         trust_region(lambda gaps: statistics.fmean(math.exp(g) - 1 - g for g in gaps) <= 0.1),
     ),
-    ("glm_5", {"low": 0.1, "high": 0.15}, changed.glm_5(0.1, 0.15)),
-    ("seq_mis", {"cap": 1.02}, changed.seq_mis(1.02)),
-    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "veto": 0.8}, changed.mis(1.05, 0.9, 1.1, 0.8)),
-    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1}, changed.mis(1.05, 0.9, 1.1)),
+    ("glm_5", {"low": 0.1, "high": 0.15}, other.glm_5(0.1, 0.15)),
+    ("seq_mis", {"cap": 1.02}, other.seq_mis(1.02)),
+    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "veto": 0.8}, other.mis(1.05, 0.9, 1.1, 0.8)),
+    ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1}, other.mis(1.05, 0.9, 1.1)),
     (
         "chained_rejection",
         {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "delta": 0.02},
-        changed.chained_rejection(1.05, 0.9, 1.1, 0.02),
+        other.chained_rejection(1.05, 0.9, 1.1, 0.02),
     ),
-    ("outlier_mask", {"alpha": 0.85, "beta": 1.1}, changed.outlier_mask(0.85, 1.1)),
+    ("outlier_mask", {"alpha": 0.85, "beta": 1.1}, other.outlier_mask(0.85, 1.1)),
     ("opsm", {"delta": 0.02}, opsm(0.02)),
     ("top_entropy", {"share": 0.5}, top_entropy(0.5)),
     ("top_entropy_v2", {"share": 0.5}, top_entropy(0.5, over_kept=True)),

@@ -53,10 +53,11 @@ def test_exp_stops_at_20_from_above():
     assert (coefficients(objective, batch) / out.tokens["ratio"]).tolist() == pytest.approx([1.0, 0.0, 1.0, 1.0])
 
 
-def test_a_token_that_neither_policy_can_draw_has_ratio_1():
-    """log 0 is a finite floor on both sides, and takes no gradient."""
-    never = tensor(-math.inf, -1.0).requires_grad_()
-    batch = TokenBatch(tensor(-math.inf, -1.0), tensor(1.0, 1.0), torch.tensor([2]), never)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_token_that_neither_policy_can_draw_has_ratio_1(dtype):
+    """log 0 is a finite floor on both sides, though beyond float16's range, and takes no gradient."""
+    never = torch.tensor([-math.inf, -1.0], dtype=dtype).requires_grad_()
+    batch = TokenBatch(never.detach(), tensor(1.0, 1.0), torch.tensor([2]), never)
     out = loss_of(token("w*A"), batch)
     assert out.tokens["ratio"].tolist() == [1.0, 1.0]
     assert torch.autograd.grad(out.loss, never)[0].tolist() == [0.0, -0.5]

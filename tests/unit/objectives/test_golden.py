@@ -51,35 +51,32 @@ SELDOM: dict[str, dict[str, float]] = {
     **{key: {"high": 0.28, "tol": 1e-6} for key in ("tepo", "tepo_kl_negative", "tepo_kl_both")},
     **{key: {"high": 0.28} for key in ("tepo_no_kl", "tepo_kl_all", "tepo_max_entropy", "tepo_min_entropy")},
     **{key: {"high": 0.28} for key in ("seq_mean_token_mean", "seq_mean_token_sum")},
+    **{key: {"low": 0.2} for key in ("dppo_tv", "dppo_squared_kl", "length_penalty")},
+    **{key: {"delta": 2.5} for key in ("trm", "trm_current")},
+    **{key: {"eps": 1e-8} for key in ("reinforce_pp", "reinforce_pp_no_group")},
     "chained_rejection": {"cap": 2, "alpha": 0.6, "beta": 1.6, "delta": 2.5},
     "clip_cov": {"alpha": 1, "beta": 5, "share": 2e-4},
     "kl_cov": {"share": 2e-3},
-    "dppo_tv": {"low": 0.2},
-    "dppo_squared_kl": {"low": 0.2},
     "dppo_kl": {"low": 0.05},
     "ipo": {"high": 0.1},
     "gtpo_clipped": {"kappa": 2},
     "icepop": {"alpha": 0.5, "beta": 5},
     "mis": {"cap": 2, "alpha": 0.5, "beta": 2, "veto": 1e-4},
     "kpop": {"phi": 2},
-    "length_penalty": {"low": 0.2},
     "maspo": {"most": 10, "risk_low": 0.1, "risk_high": 10},
     "opsm": {"delta": 0.5},
     "outlier_mask": {"alpha": 1e-4, "beta": 100},
-    **{key: {"eps": 1e-8} for key in ("reinforce_pp", "reinforce_pp_no_group")},
     "seq_mis": {"cap": 3},
     "seq_mask_tis": {"cap": 2, "alpha": 0.5, "beta": 2},
     "steer": {"least": 0.02},
     "tis": {"cap": 2, "floor": 0.5},
     "tis_normalized": {"cap": 2},
-    **{key: {"delta": 2.5} for key in ("trm", "trm_current")},
 }
 
 
-@pytest.mark.parametrize("name", SELDOM)
-def test_constants_that_no_case_reaches(name):
-    constants = load_objective(name).constants
-    assert {key: constants[key] for key in SELDOM[name]} == SELDOM[name]
+def test_constants_that_no_case_reaches():
+    for name, constants in SELDOM.items():
+        assert load_objective(name).constants | constants == load_objective(name).constants, name
 
 
 TO_THE_LETTER = {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "average": "sums"}  # Eq. 1-3 of TPO

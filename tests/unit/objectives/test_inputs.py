@@ -167,37 +167,22 @@ def rollouts(draw) -> tuple[Groups, dict[str, Tensor]]:
     return groups, rest | {"entropies": numbers(st.floats(0.0, 12.0)), "full_kl": numbers(st.floats(0.0, 50.0))}
 
 
-def batch_of(groups: Groups, values: dict[str, Tensor], advantages: Tensor) -> TokenBatch:
-    """The mini-batch of a rollout."""
-    shared = ("lengths", "group_ids", "finished", "max_new_tokens", "old_entropies")
-    uid = torch.arange(len(groups.lengths))
-    return TokenBatch(**values, **{name: getattr(groups, name) for name in shared}, advantages=advantages, uid=uid)
-
-
-def assert_finite(objective: Objective, groups: Groups, values: dict[str, Tensor]) -> None:
-    leaves = {name: values[name].clone().requires_grad_() for name in ("logprobs", "entropies", "full_kl")}
-    advantages = objective.advantages(groups)
-    assert advantages.isfinite().all()
-    out = loss_of(objective, batch_of(groups, values | leaves, advantages))
-    assert out.loss.isfinite()
-    assert out.loss.requires_grad
-    gradients = torch.autograd.grad(out.loss, list(leaves.values()), allow_unused=True)
-    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
-    means = out.metrics.means()
-    assert all(value == value for value in means.values()), means
-
-
 @pytest.mark.parametrize("label", ROWS)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(rollout=rollouts())
 def test_any_log_probs(label, rollout):
-    assert_finite(ROWS[label], *rollout)
-
-
-def test_no_maximum_over_no_token():
-    means = loss_of(ROWS["grpo_dapo"], by_hand([], [], [0])).metrics.means()
-    assert "actor/ratio_max" not in means
-    assert all(value == 0 for value in means.values())
+    groups, values = rollout
+    leaves = {name: values[name].clone().requires_grad_() for name in ("logprobs", "entropies", "full_kl")}
+    advantages = ROWS[label].advantages(groups)
+    assert advantages.isfinite().all()
+    shared = ("lengths", "group_ids", "finished", "max_new_tokens", "old_entropies")
+    rest = {name: getattr(groups, name) for name in shared} | {"uid": torch.arange(len(groups.lengths))}
+    out = loss_of(ROWS[label], TokenBatch(advantages=advantages, **values | leaves | rest))
+    assert out.loss.isfinite()
+    gradients = torch.autograd.grad(out.loss, list(leaves.values()), allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+    means = out.metrics.means()
+    assert all(value == value for value in means.values()), means
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -225,7 +210,6 @@ def test_what_was_cut_may_be_infinite(J):
     out = loss_of(made, batch)
     (slope,) = torch.autograd.grad(out.loss, case.logits)
     assert slope.isfinite().all()
-    assert all(value == value for value in out.metrics.means().values())
     assert (slope[batch.sequence == 6] == 0).all()
     assert not slope[batch.sequence == 5].eq(0).all()
 
@@ -288,21 +272,20 @@ def test_rewards_of_any_dtype(name):
 def test_half_precision_of_4096_tokens(name, dtype):
     """Four responses on-policy, as the first mini-batch of a step: loss and gradient are those of the same numbers in
     float64."""
-    lengths, draw = torch.full((4,), 4096), torch.Generator().manual_seed(1)
+    objective, draw = load_objective(name), torch.Generator().manual_seed(1)
     entropies, old, full_kl = (torch.rand(4 * 4096, generator=draw).to(dtype) for _ in range(3))
-    rewards, ids, success = torch.tensor([1, 0, 1, 0], dtype=dtype), torch.zeros_like(lengths), torch.full((4,), 0.25)
-    groups = Groups(rewards, ids, lengths, entropies, lengths < 4097, 4096, values=success)
-    values = dict.fromkeys(("logprobs", "old_logprobs", "sampler_logprobs"), -2 * old)
-    values |= {"initial_logprobs": -2 * old - 0.125, "teacher_logprobs": -2 * old + 0.25}
-    values |= {"entropies": entropies * 0.99, "full_kl": full_kl}
-    objective, results = load_objective(name), []
-    advantages = objective.advantages(groups)
+    given = dict.fromkeys(("old_logprobs", "sampler_logprobs"), -2 * old) | {"full_kl": full_kl}
+    given |= {"initial_logprobs": -2 * old - 0.125, "teacher_logprobs": -2 * old + 0.25}
+    given |= {"entropies": entropies * 0.99, "old_entropies": entropies}
+    results, lengths, ids = [], torch.full((4,), 4096), torch.zeros(4, dtype=torch.int64)
+    rewards, rest = torch.tensor([1, 0, 1, 0], dtype=dtype), {"finished": ids < 1, "max_new_tokens": 4096}
+    advantages = objective.advantages(Groups(rewards, ids, lengths, entropies, values=torch.full((4,), 0.25), **rest))
     for wide in (dtype, torch.float64):
-        given = {name: value.to(wide) for name, value in values.items()}
-        given["logprobs"].requires_grad_()
-        whole = replace(groups, old_entropies=entropies.to(wide))
-        loss = loss_of(objective, batch_of(whole, given, advantages), salt=1).loss
-        results.append((loss.item(), torch.autograd.grad(loss, given["logprobs"])[0]))
+        logprobs = (-2 * old).to(wide).requires_grad_()
+        values = {name: value.to(wide) for name, value in given.items()} | {"group_ids": ids, "uid": torch.arange(4)}
+        batch = TokenBatch(advantages=advantages, lengths=lengths, logprobs=logprobs, **values, **rest)
+        loss = loss_of(objective, batch, salt=1).loss
+        results.append((loss.item(), torch.autograd.grad(loss, logprobs)[0]))
     (loss, slope), (exact, exact_slope) = results
     assert slope.dtype == dtype
     assert loss == pytest.approx(exact, rel=1e-5, abs=1e-6)

@@ -1,13 +1,14 @@
-"""Formulas that nobody wrote: each against plain loops over its text, and against what must not change it."""
+"""Formulas that nobody wrote: each against what numpy makes of its text, and against what must not change it."""
 
-import ast
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.special
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from torch import Tensor
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.testing.case import LIMIT, TabularCase, make_case
 
+Array = np.ndarray[Any, Any]
 A = "(R - mean_g(R)) / (std_g(R) + 1e-6)"
 
 
@@ -49,95 +51,52 @@ def _grown(token: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 EXPRESSIONS = st.recursive(TOKENS, _grown, max_leaves=6)
 
 
-# loops ----------------------------------------------------------------------------------------------------------------
-def _exp(x: float) -> float:
-    return math.exp(min(x, 20.0))
+# numpy ----------------------------------------------------------------------------------------------------------------
+def _exp(x: Array) -> Array:
+    return np.exp(np.minimum(x, 20.0))
 
 
-PLAIN: dict[str, Callable[..., Any]] = {
-    "exp": _exp, "expm1": lambda x: math.expm1(min(x, 20.0)), "log": math.log, "sqrt": math.sqrt, "abs": abs,
-    "sigmoid": lambda x: 1/(1 + math.exp(-x)) if x > 0 else math.exp(x)/(1 + math.exp(x)), "k2": lambda x: x*x/2,
-    "k3": lambda x: math.expm1(-max(x, -20.0)) + max(x, -20.0), "min": min, "max": max, "sg": float,
-    "clip": lambda x, low, high: min(max(x, low), high), "where": lambda c, x, y: x if c else y,
-    "tokens": float, "responses": float,
-}  # fmt: skip
-BINARY: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
-}  # fmt: skip
+def _k3(x: Array) -> Array:
+    return np.expm1(-np.maximum(x, -20.0)) + np.maximum(x, -20.0)
 
 
-class Loops:
-    """The value of a text at each token, one number at a time."""
+def _spread(x: Array) -> float:
+    return x.std(ddof=1) if len(x) > 1 else 0.0
 
-    def __init__(self, batch: TokenBatch, lines: Mapping[str, str], keep: bool) -> None:
-        assert batch.group_ids is not None
-        assert batch.finished is not None
-        self.batch, self.groups = batch, batch.group_ids.tolist()
-        self.lines = {name: ast.parse(text, mode="eval").body for name, text in lines.items()}
-        self.lengths, self.finished = batch.lengths.tolist(), batch.finished.tolist()
-        self.kept = [i for i, size in enumerate(self.lengths) if size and (self.finished[i] or not keep)]
-        self.made: dict[tuple[int, int, int], float] = {}
-        self.flat = {
-            name: getattr(batch, name).tolist() for name in ("logprobs", "old_logprobs", "entropies", "advantages")
-        }
 
-    def over(self, tree: ast.expr, i: int) -> list[float]:
-        return [self.value(tree, i, t) for t in range(self.lengths[i])]
+def values(J: str, lines: Mapping[str, str], batch: TokenBatch, keep: bool) -> Array:
+    """What a text is at each token in the loss, every aggregate written out over the tokens that it is of."""
+    assert batch.finished is not None
+    assert batch.group_ids is not None
+    named = {"logp": batch.logprobs, "logp_old": batch.old_logprobs, "H": batch.entropies, "A": batch.advantages}
+    given = {name: value.detach().numpy() for name, value in named.items()}
+    lengths, finished = batch.lengths.numpy(), batch.finished.numpy()
+    owner, t = np.repeat(np.arange(len(lengths)), lengths), np.concatenate([np.arange(size) + 1 for size in lengths])
+    group, kept, every = batch.group_ids.numpy()[owner], finished[owner] | (not keep), np.ones((len(t), 1), bool)
+    own = owner[:, None] == owner
 
-    def value(self, tree: ast.expr, i: int, t: int) -> Any:
-        key = (id(tree), i, t)
-        if key not in self.made:
-            self.made[key] = self._value(tree, i, t)
-        return self.made[key]
+    def over(function: Callable[[Array], float], seen: Array) -> Callable[[Array], Array]:
+        """seen: of which tokens [N] each token [N] takes the value."""
+        return lambda x: np.array([function(np.broadcast_to(x, len(t))[row]) if row.any() else 0.0 for row in seen])
 
-    def _value(self, tree: ast.expr, i: int, t: int) -> Any:
-        match tree:
-            case ast.Constant(value=value):
-                return float(value)  # type: ignore[arg-type]
-            case ast.Name(id=name):
-                return self.value(self.lines[name], i, t) if name in self.lines else self.given(name, i, t)
-            case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return not self.value(operand, i, t)
-            case ast.UnaryOp(operand=operand):
-                return -self.value(operand, i, t)
-            case ast.BinOp(op=op, left=left, right=right):
-                return BINARY[type(op)](self.value(left, i, t), self.value(right, i, t))
-            case ast.Compare(left=left, comparators=[right]):
-                return self.value(left, i, t) > self.value(right, i, t)
-            case ast.Call(func=ast.Name(id=name), args=args):
-                return self.called(name, args, i, t)
-        raise AssertionError(ast.dump(tree))
-
-    def given(self, name: str, i: int, t: int) -> float:
-        place = sum(self.lengths[:i]) + t
-        logp, old, entropy, advantage = (values[place] for values in self.flat.values())
-        named = {"logp": logp, "logp_old": old, "d": logp - old, "w": _exp(logp - old), "H": entropy, "A": advantage}
-        counts = {"t": t + 1, "T": self.lengths[i], "finished": self.finished[i], "L": LIMIT, "B": len(self.kept)}
-        return {**named, **counts, "N": sum(self.lengths[j] for j in self.kept)}[name]
-
-    def called(self, name: str, args: list[ast.expr], i: int, t: int) -> float:
-        x = args[0]
-        if name in PLAIN:
-            return PLAIN[name](*(self.value(part, i, t) for part in args))
-        what, end = name.rsplit("_", 1)
-        if end == "i":
-            values = self.over(x, i)[: t + 1] if what == "prefix_mean" else self.over(x, i)
-        elif end == "gb":
-            values = [self.value(x, j, 0) for j in self.kept if self.groups[j] == self.groups[i]]
-        elif isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and x.func.id == "responses":
-            values = [self.value(x, j, 0) for j in self.kept]
-        else:
-            values = [value for j in self.kept for value in self.over(x, j)]
-        mean = math.fsum(values) / len(values)
-        spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(len(values) - 1, 1))
-        return {"mean": mean, "prefix_mean": mean, "sum": math.fsum(values), "max": max(values), "std": spread}[what]
-
-    def summed(self, text: str) -> tuple[float, float]:
-        """The mean over the tokens in the loss, and that of the sizes."""
-        tree = ast.parse(text, mode="eval").body
-        values = [value for i in self.kept for value in self.over(tree, i)]
-        return math.fsum(values) / len(values), math.fsum(map(abs, values)) / len(values)
+    counts = {"t": t, "T": lengths[owner], "finished": finished[owner], "L": LIMIT}
+    counts |= {"N": kept.sum(), "B": (kept & (t == 1)).sum()}
+    plain = {"exp": _exp, "expm1": lambda x: np.expm1(np.minimum(x, 20.0)), "log": np.log, "sqrt": np.sqrt, "k3": _k3}
+    plain |= {"abs": np.abs, "sigmoid": scipy.special.expit, "k2": lambda x: x**2 / 2, "sg": lambda x: x}
+    plain |= {"min": lambda *x: reduce(np.minimum, x), "max": lambda *x: reduce(np.maximum, x), "tokens": lambda x: x}
+    plain |= {"clip": lambda x, low, high: np.minimum(np.maximum(x, low), high), "where": np.where}
+    of_response = {"mean_i": np.mean, "sum_i": np.sum, "max_i": np.max}
+    of_group = {"sum_gb": np.sum, "max_gb": np.max}
+    of_batch = {"mean_b": np.mean, "std_b": _spread, "max_b": np.max}
+    scope = given | counts | plain | {"d": given["logp"] - given["logp_old"]}
+    scope |= {name: over(function, own) for name, function in of_response.items()}
+    scope |= {"prefix_mean_i": over(np.mean, own & (t <= t[:, None]))}
+    scope |= {name: over(one, kept & (t == 1) & (group[:, None] == group)) for name, one in of_group.items()}
+    scope |= {name: over(one, kept & every) for name, one in of_batch.items()}
+    scope |= {f"{name}_responses": over(one, kept & every & (t == 1)) for name, one in of_batch.items()}
+    for name, text in {**lines, "J": J}.items():
+        scope[name] = eval(text.replace("_b(responses(", "_b_responses(("), scope)
+    return np.broadcast_to(scope["J"], len(t))[kept]
 
 
 def gradient(made: Objective, case: TabularCase, batch: TokenBatch) -> tuple[float, Tensor]:
@@ -157,7 +116,7 @@ def close(one: Tensor, other: Tensor) -> bool:
     keep=st.booleans(),
     drift=st.sampled_from((0.0, 0.5)),
 )
-def test_a_formula_is_what_loops_make_of_its_text(text: str, constant: str, keep: bool, drift: float):
+def test_a_formula_is_what_numpy_makes_of_its_text(text: str, constant: str, keep: bool, drift: float):
     """Its value; its gradient in one micro-batch or in one for each response, and without what was cut."""
     lines, J = {"w": "exp(d)", "x": text}, f"w*A + 0.1*x{constant}"
     made = Objective("mine", {"A": A, **lines, "J": J}, {}, keep="finished" * keep)
@@ -166,8 +125,8 @@ def test_a_formula_is_what_loops_make_of_its_text(text: str, constant: str, keep
     batch = case.batch(made)
     loss, slope = gradient(made, case, batch)
 
-    expected, size = Loops(batch, lines, keep).summed(J)
-    assert loss == pytest.approx(-expected, rel=1e-9, abs=1e-9 * (1 + size))
+    expected = values(J, lines, batch, keep)
+    assert loss == pytest.approx(-expected.mean(), rel=1e-9, abs=1e-9 * (1 + np.abs(expected).mean()))
     assert slope.isfinite().all() or not math.isfinite(loss)
 
     plan = made.prepare(batch, salt=1)

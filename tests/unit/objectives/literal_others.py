@@ -12,6 +12,7 @@ from tepo.common.randomness import mix, uniform
 from tests.unit.objectives.literal import (
     EPS,
     ZERO,
+    Pair,
     Row,
     View,
     binary_kl,
@@ -30,89 +31,67 @@ from tests.unit.objectives.literal import (
 )
 
 
-def m2po(tau: float = 0.04, *, every_token: bool = False) -> Row:
+def m2po(v: View, tau: float = 0.04, *, every_token: bool = False) -> Tensor:
     """every_token: whether all may leave, and not only those that move the way their advantage points."""
-
-    def j(v: View) -> Tensor:
-        squares = {}
-        for i, t in v.tokens():
-            a, r = group_advantage(v, i), ratio(v, i, t).item()
-            if every_token or (a > 0 and r > 1) or (a < 0 and r < 1):
-                squares[i, t] = log_ratio(v, i, t).item() ** 2
-        masked = set()
-        while squares and statistics.fmean(squares.values()) > tau:
-            worst = max(squares, key=lambda key: squares[key])
-            masked.add(worst)
-            del squares[worst]
-        gain = mean("tokens", lambda v, i, t: ZERO if (i, t) in masked else ratio(v, i, t) * group_advantage(v, i))
-        return gain(v)
-
-    return j
+    squares = {}
+    for i, t in v.tokens():
+        a, r = group_advantage(v, i), ratio(v, i, t).item()
+        if every_token or (a > 0 and r > 1) or (a < 0 and r < 1):
+            squares[i, t] = log_ratio(v, i, t).item() ** 2
+    masked = set()
+    while squares and statistics.fmean(squares.values()) > tau:
+        worst = max(squares, key=lambda key: squares[key])
+        masked.add(worst)
+        del squares[worst]
+    return mean("tokens", lambda v, i, t: ZERO if (i, t) in masked else ratio(v, i, t) * group_advantage(v, i))(v)
 
 
-def dgpo(n: int = 1, m: int = 2) -> Row:
+def dgpo(v: View, i: int, t: int, n: int = 1, m: int = 2) -> Tensor:
     """The weights of the gradient of pi: C_left pi^n, C_right pi^(-1/m), 1/pi_old."""
-
-    def term(v: View, i: int, t: int) -> Tensor:
-        a, pi = group_advantage(v, i), v.lp[i][t].exp()
-        old, now = pi.detach().item() / ratio(v, i, t).item(), pi.item()
-        left, right = 0.8 * old, 1.2 * old
-        if a < 0 and now < left:
-            weight = now**n / left**n / old
-        elif a > 0 and now > right:
-            weight = (right / now) ** (1 / m) / old
-        else:
-            weight = 1 / old
-        return weight * a * pi
-
-    return mean("tokens", term)
+    a, pi = group_advantage(v, i), v.lp[i][t].exp()
+    old, now = pi.detach().item() / ratio(v, i, t).item(), pi.item()
+    left, right = 0.8 * old, 1.2 * old
+    if a < 0 and now < left:
+        weight = now**n / left**n / old
+    elif a > 0 and now > right:
+        weight = (right / now) ** (1 / m) / old
+    else:
+        weight = 1 / old
+    return weight * a * pi
 
 
-def cppo(delta: float = 0.15, floor: float = 0.8, budget: float = 0.015) -> Row:
+def cppo(v: View, delta: float = 0.15, floor: float = 0.8, budget: float = 0.015) -> Tensor:
     """Algorithm 1, with the change of the sampled token's probability as D."""
-
-    def j(v: View) -> Tensor:
-        kept = set()
-        for i, length in enumerate(v.T):
-            spent = weights = 0.0
-            for t in range(length):
-                weight = 1 - (1 - floor) / (length - 1) * t if length > 1 else 1.0
-                z = weight * abs(math.exp(v.lp[i][t].item()) - math.exp(v.lo[i][t]))
-                if group_advantage(v, i) * (ratio(v, i, t).item() - 1) <= 0 or z <= min(
-                    delta, delta + budget * weights - spent
-                ):
-                    kept.add((i, t))
-                spent, weights = spent + z, weights + weight
-        gain = mean("tokens", lambda v, i, t: ratio(v, i, t) * group_advantage(v, i) if (i, t) in kept else ZERO)
-        return gain(v)
-
-    return j
+    kept = set()
+    for i, length in enumerate(v.T):
+        spent = weights = 0.0
+        for t in range(length):
+            weight = 1 - (1 - floor) / (length - 1) * t if length > 1 else 1.0
+            z = weight * abs(math.exp(v.lp[i][t].item()) - math.exp(v.lo[i][t]))
+            back = group_advantage(v, i) * (ratio(v, i, t).item() - 1) <= 0
+            if back or z <= min(delta, delta + budget * weights - spent):
+                kept.add((i, t))
+            spent, weights = spent + z, weights + weight
+    return mean("tokens", lambda v, i, t: ratio(v, i, t) * group_advantage(v, i) if (i, t) in kept else ZERO)(v)
 
 
-def maspo(sigma: float = 1.0, alpha: float = 0.3, beta: tuple[float, float] = (0.03, 0.03)) -> Row:
+def maspo(v: View, i: int, t: int, sigma: float = 1.0, alpha: float = 0.3, beta: Pair = (0.03, 0.03)) -> Tensor:
     """beta: of positive advantages, and of negative ones."""
-
-    def term(v: View, i: int, t: int) -> Tensor:
-        a, rho = group_advantage(v, i), ratio(v, i, t)
-        mass = min(max(sigma / math.exp(v.lo[i][t]) ** alpha, sigma), 10.0)
-        gate = 1.0
-        if a > 0 and rho > 1:
-            width = mass * min(max(1 + beta[0] * a, 0.1), 10.0)
-            gate = math.exp(-((rho.item() - 1) ** 2) / (2 * width**2))
-        if a < 0 and rho < 1:
-            width = mass * min(max(1 / (1 - beta[1] * a), 0.1), 10.0)
-            gate = math.exp(-((rho.item() - 1) ** 2) / (2 * width**2))
-        return gate * rho * a
-
-    return mean("tokens", term)
+    a, rho = group_advantage(v, i), ratio(v, i, t)
+    mass = min(max(sigma / math.exp(v.lo[i][t]) ** alpha, sigma), 10.0)
+    gate = 1.0
+    if a > 0 and rho > 1:
+        width = mass * min(max(1 + beta[0] * a, 0.1), 10.0)
+        gate = math.exp(-((rho.item() - 1) ** 2) / (2 * width**2))
+    if a < 0 and rho < 1:
+        width = mass * min(max(1 / (1 - beta[1] * a), 0.1), 10.0)
+        gate = math.exp(-((rho.item() - 1) ** 2) / (2 * width**2))
+    return gate * rho * a
 
 
-def kpop(phi: float = 2.0) -> Row:
-    def kept(v: View, i: int, t: int) -> float:
-        p, q = math.exp(v.lo[i][t]), math.exp(v.ls[i][t])
-        return math.exp(gap(v, i, t)) if binary_kl(p, q) <= phi and binary_kl(q, p) <= phi else 0.0
-
-    return weighted("responses", 0.2, kept)
+def kpop(v: View, i: int, t: int, phi: float = 2.0) -> float:
+    p, q = math.exp(v.lo[i][t]), math.exp(v.ls[i][t])
+    return math.exp(gap(v, i, t)) if binary_kl(p, q) <= phi and binary_kl(q, p) <= phi else 0.0
 
 
 def shortened(v: View, i: int) -> float:
@@ -122,62 +101,44 @@ def shortened(v: View, i: int) -> float:
     return shaped[i] - statistics.fmean(shaped.values())
 
 
-def in_groups(of_group: Callable[[View, list[int]], Tensor]) -> Row:
+def in_groups(of_group: Callable[..., Tensor], **constants: float | bool) -> Row:
     """The mean over groups of what is maximised of each, by its responses that are not empty."""
 
     def row(v: View) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
         for members in v.groups.values():
-            total = total + len([i for i in members if v.T[i]]) * of_group(v, [i for i in members if v.T[i]])
+            filled = [i for i in members if v.T[i]]
+            total = total + len(filled) * of_group(v, filled, **constants)
         return total / v.B  # all groups of one size: 1 over their number
 
     return row
 
 
-def gvpo(beta: float = 0.1) -> Row:
-    def of_group(v: View, members: list[int]) -> Tensor:
-        implicit = {i: beta * sum(log_ratio(v, i, t) for t in range(v.T[i])) for i in members}
-        middle = sum(implicit.values()).item() / len(members)
-        squares = [(implicit[i] - middle - centred(v, i)) ** 2 / 2 for i in members]
-        return -sum(squares) / max(len(members) - 1, 1)
-
-    return in_groups(of_group)
+def gvpo(v: View, members: list[int], beta: float = 0.1) -> Tensor:
+    implicit = {i: beta * sum(log_ratio(v, i, t) for t in range(v.T[i])) for i in members}
+    middle = sum(implicit.values()).item() / len(members)
+    squares = [(implicit[i] - middle - centred(v, i)) ** 2 / 2 for i in members]
+    return -sum(squares) / max(len(members) - 1, 1)
 
 
-def target_po(eta: float = 1.0, *, sums: bool = False) -> Row:
+def target_po(v: View, members: list[int], eta: float = 1.0, *, sums: bool = False) -> Tensor:
     """Eq. 1 to 3 by the softmax over the group, with the value of the row, which writes their gradient."""
-
-    def of_group(v: View, members: list[int]) -> Tensor:
-        def size(i: int) -> int:
-            return 1 if sums else v.T[i]
-
-        every = v.peers(members[0])
-        spread = statistics.pstdev(v.rewards[k] for k in every)
-        u = [centred(v, i) / spread if spread else 0.0 for i in members]
-        old = torch.tensor([sum(v.lo[i]) / size(i) for i in members], dtype=torch.float64)
-        q = torch.softmax(torch.log_softmax(old, 0) + torch.tensor(u, dtype=torch.float64) / eta, 0)
-        now = torch.stack([sum(v.lp[i]) / size(i) for i in members])
-        fit = (q * torch.log_softmax(now, 0)).sum()
-        linear = ((q - torch.softmax(now, 0)) * now).sum()  # what the row has for a value
-        return fit - fit.detach() + linear.detach()
-
-    return in_groups(of_group)
+    size = {i: 1 if sums else v.T[i] for i in members}
+    spread = statistics.pstdev(v.rewards[k] for k in v.peers(members[0]))
+    u = [centred(v, i) / spread if spread else 0.0 for i in members]
+    old = torch.tensor([sum(v.lo[i]) / size[i] for i in members], dtype=torch.float64)
+    q = torch.softmax(torch.log_softmax(old, 0) + torch.tensor(u, dtype=torch.float64) / eta, 0)
+    now = torch.stack([sum(v.lp[i]) / size[i] for i in members])
+    fit = (q * torch.log_softmax(now, 0)).sum()
+    linear = ((q - torch.softmax(now, 0)) * now).sum()  # what the row has for a value
+    return fit - fit.detach() + linear.detach()
 
 
-def distillation(alpha: float, beta: float) -> Row:
+def distillation(v: View, i: int, t: int, alpha: float = 0.0, beta: float = 1.0) -> Tensor:
     """Tinker's importance sampling of -KL(policy || teacher), estimated at each sampled token by the policy that
     sampled, with `alpha` of the centred reward."""
-
-    def row(v: View) -> Tensor:
-        teacher = v.case.chosen(v.case.teacher_logits).tolist()
-
-        def advantage(i: int, t: int) -> float:
-            reverse_kl = v.lo[i][t] - teacher[v.case.offsets[i] + t]
-            return alpha * centred(v, i) - beta * reverse_kl
-
-        return mean("tokens", lambda v, i, t: ratio(v, i, t) * advantage(i, t))(v)
-
-    return row
+    teacher = v.case.chosen(v.case.teacher_logits)[v.case.offsets[i] + t].item()
+    return ratio(v, i, t) * (alpha * centred(v, i) - beta * (v.lo[i][t] - teacher))
 
 
 def tracked(v: View, i: int) -> float:
@@ -199,70 +160,51 @@ def topr(v: View, i: int, t: int) -> Tensor:
     return -(1.0 if product > 1 else product) * v.lp[i][t]
 
 
-def glm_5(low: float = 0.2, high: float = 0.28) -> Row:
+def glm_5(v: View, i: int, t: int, low: float = 0.2, high: float = 0.28) -> Tensor:
     """Eq. 3 to 5."""
-
-    def term(v: View, i: int, t: int) -> Tensor:
-        r = to_sampler(v, i, t).item()
-        f = r if 1 - low < r < 1 + high else 0.0
-        return f * centred(v, i) * v.lp[i][t]
-
-    return mean("tokens", term)
+    r = to_sampler(v, i, t).item()
+    f = r if 1 - low < r < 1 + high else 0.0
+    return f * centred(v, i) * v.lp[i][t]
 
 
-def seq_mis(cap: float = 3.0) -> Row:
-    def weight(v: View, i: int, t: int) -> float:
-        whole = math.prod(math.exp(gap(v, i, s)) for s in range(v.T[i]))
-        return 0.0 if whole > cap else whole
-
-    return weighted("tokens", 0.28, weight)
+def seq_mis(v: View, i: int, t: int, cap: float = 3.0) -> float:
+    whole = math.prod(math.exp(gap(v, i, s)) for s in range(v.T[i]))
+    return 0.0 if whole > cap else whole
 
 
-def mis(cap: float = 2.0, alpha: float = 0.5, beta: float = 2.0, veto: float = 1e-4) -> Row:
-    def weight(v: View, i: int, t: int) -> float:
-        average = statistics.fmean(min(math.exp(gap(v, k, s)), cap) for k, s in v.tokens())
-        vetoed = any(math.exp(gap(v, i, s)) < veto for s in range(v.T[i]))
-        r = math.exp(gap(v, i, t))
-        return 0.0 if vetoed or r < alpha or r > beta else min(r, cap) / average
-
-    return weighted("tokens", 0.28, weight)
+def mis(v: View, i: int, t: int, cap: float = 2.0, alpha: float = 0.5, beta: float = 2.0, veto: float = 1e-4) -> float:
+    average = statistics.fmean(min(math.exp(gap(v, k, s)), cap) for k, s in v.tokens())
+    vetoed = any(math.exp(gap(v, i, s)) < veto for s in range(v.T[i]))
+    r = math.exp(gap(v, i, t))
+    return 0.0 if vetoed or r < alpha or r > beta else min(r, cap) / average
 
 
-def bypass_pg_is(cap: float = 2.0) -> Row:
-    def term(v: View, i: int, t: int) -> Tensor:
-        whole = math.prod(to_sampler(v, i, s).item() for s in range(v.T[i]))
-        return min(whole, cap) * group_advantage(v, i) * v.lp[i][t]
-
-    return mean("tokens", term)
+def bypass_pg_is(v: View, i: int, t: int, cap: float = 2.0) -> Tensor:
+    whole = math.prod(to_sampler(v, i, s).item() for s in range(v.T[i]))
+    return min(whole, cap) * group_advantage(v, i) * v.lp[i][t]
 
 
-def chained_rejection(cap: float = 2.0, alpha: float = 0.6, beta: float = 1.6, delta: float = 2.5) -> Row:
-    def weight(v: View, i: int, t: int) -> float:
-        inverse = math.exp(-gap(v, i, t))
-        far = max(gap(v, i, s) ** 2 / 2 for s in range(v.T[i])) > delta
-        return 0.0 if far or inverse < alpha or inverse > beta else min(1 / inverse, cap)
-
-    return weighted("tokens", 0.28, weight)
-
-
-def outlier_mask(alpha: float = 1e-4, beta: float = 100.0) -> Row:
-    return weighted(
-        "tokens", 0.28, lambda v, i, t: float(all(alpha <= math.exp(gap(v, i, s)) <= beta for s in range(v.T[i])))
-    )
+def chained_rejection(
+    v: View, i: int, t: int, cap: float = 2.0, alpha: float = 0.6, beta: float = 1.6, delta: float = 2.5
+) -> float:
+    inverse = math.exp(-gap(v, i, t))
+    far = max(gap(v, i, s) ** 2 / 2 for s in range(v.T[i])) > delta
+    return 0.0 if far or inverse < alpha or inverse > beta else min(1 / inverse, cap)
 
 
-def reinforce_pp_no_group(beta: float = 0.001, eps: float = 1e-8) -> Row:
+def outlier_mask(v: View, i: int, t: int, alpha: float = 1e-4, beta: float = 100.0) -> float:
+    return float(all(alpha <= math.exp(gap(v, i, s)) <= beta for s in range(v.T[i])))
+
+
+def reinforce_pp_no_group(v: View, i: int, t: int, beta: float = 0.001, eps: float = 1e-8) -> Tensor:
     """Eq. 4, 5 and 1."""
 
-    def penalised(v: View, i: int, t: int) -> float:
+    def penalised(i: int, t: int) -> float:
         return v.rewards[i] - beta * sum(v.lo[i][s] - v.l0[i][s] for s in range(t, v.T[i]))
 
-    def term(v: View, i: int, t: int) -> Tensor:
-        every = [penalised(v, k, s) for k, s in v.tokens()]
-        a = (penalised(v, i, t) - statistics.fmean(every)) / math.sqrt(statistics.variance(every) + eps)
-        return ppo(ratio(v, i, t), a, 0.2, 0.2)
-
-    return mean("responses", term)
+    every = [penalised(k, s) for k, s in v.tokens()]
+    a = (penalised(i, t) - statistics.fmean(every)) / math.sqrt(statistics.variance(every) + eps)
+    return ppo(ratio(v, i, t), a, 0.2, 0.2)
 
 
 # tokens that are selected, rewards by entropy ------------------------------------------------------------------------
@@ -280,63 +222,52 @@ def draw(v: View, salt: int, i: int, t: int) -> float:
     return float(uniform(key, t))
 
 
-def clip_cov(fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, salt: int = 0) -> Row:
-    def j(v: View) -> Tensor:
-        found = covariances(v)
-        candidates = []
-        for i, t in v.tokens():
-            r, a = ratio(v, i, t).item(), group_advantage(v, i)
-            clipped = min(max(r, 0.0), 2.0) * a < r * a
-            if low < found[i, t] < high and not clipped:
-                candidates.append((draw(v, salt, i, t), i, t))
-        dropped = {(i, t) for _, i, t in sorted(candidates)[: max(int(fraction * v.N), 1)]}
+def clip_cov(v: View, fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, salt: int = 0) -> Tensor:
+    found, candidates = covariances(v), []
+    for i, t in v.tokens():
+        r, a = ratio(v, i, t).item(), group_advantage(v, i)
+        clipped = min(max(r, 0.0), 2.0) * a < r * a
+        if low < found[i, t] < high and not clipped:
+            candidates.append((draw(v, salt, i, t), i, t))
+    dropped = {(i, t) for _, i, t in sorted(candidates)[: max(int(fraction * v.N), 1)]}
 
-        def term(v: View, i: int, t: int) -> Tensor:
-            return ZERO if (i, t) in dropped else ppo(ratio(v, i, t), group_advantage(v, i), 1.0, 1.0)
+    def term(v: View, i: int, t: int) -> Tensor:
+        return ZERO if (i, t) in dropped else ppo(ratio(v, i, t), group_advantage(v, i), 1.0, 1.0)
 
-        return mean("tokens", term)(v)
-
-    return j
+    return mean("tokens", term)(v)
 
 
-def kl_cov(fraction: float = 2e-3, salt: int = 0) -> Row:
-    def j(v: View) -> Tensor:
-        found = covariances(v)
-        order = sorted(v.tokens(), key=lambda key: (-found[key], draw(v, salt, *key)))
-        top = set(order[: max(1, int(fraction * v.N))])
+def kl_cov(v: View, fraction: float = 2e-3, salt: int = 0) -> Tensor:
+    found = covariances(v)
+    order = sorted(v.tokens(), key=lambda key: (-found[key], draw(v, salt, *key)))
+    top = set(order[: max(1, int(fraction * v.N))])
 
-        def term(v: View, i: int, t: int) -> Tensor:
-            gain = ratio(v, i, t) * group_advantage(v, i)
-            return gain - torch.abs(log_ratio(v, i, t)) if (i, t) in top else gain
+    def term(v: View, i: int, t: int) -> Tensor:
+        gain = ratio(v, i, t) * group_advantage(v, i)
+        return gain - torch.abs(log_ratio(v, i, t)) if (i, t) in top else gain
 
-        return mean("tokens", term)(v)
-
-    return j
+    return mean("tokens", term)(v)
 
 
-def steer(
-    form: str = "code", shape: str = "exponential", floor: float = 0.8, ceiling: float = 1.0, scale_floor: float = 0.02
-) -> Row:
-    def j(v: View) -> Tensor:
-        size = {}
-        for i, t in v.tokens():
-            x, a, r = math.exp(v.lp[i][t].item()), group_advantage(v, i), ratio(v, i, t).item()
-            f = x * (1 - x) * (math.log(x) + v.h_old[i][t])
-            if form == "code":
-                size[i, t] = abs(a / math.exp(v.lo[i][t]) * f)
-            else:
-                clipped = (a > 0 and r > 1.28) or (a < 0 and r < 0.8)
-                size[i, t] = 0.0 if clipped else abs(r * a * f)
-        top, bottom = max(size.values()), min(size.values())
+def steer(v: View, *, theorem: bool = False, linear: bool = False, floor: float = 0.8, ceiling: float = 1.2) -> Tensor:
+    """theorem: by the paper's size of the change, not the code's. linear: weights from floor to ceiling."""
+    size = {}
+    for i, t in v.tokens():
+        x, a, r = math.exp(v.lp[i][t].item()), group_advantage(v, i), ratio(v, i, t).item()
+        f = x * (1 - x) * (math.log(x) + v.h_old[i][t])
+        if theorem:
+            clipped = (a > 0 and r > 1.28) or (a < 0 and r < 0.8)
+            size[i, t] = 0.0 if clipped else abs(r * a * f)
+        else:
+            size[i, t] = abs(a / math.exp(v.lo[i][t]) * f)
+    top, bottom = max(size.values()), min(size.values())
 
-        def weight(i: int, t: int) -> float:
-            if shape == "exponential":
-                return min(max(math.exp(math.log(floor) / max(top, scale_floor) * size[i, t]), floor), 1.0)
+    def weight(i: int, t: int) -> float:
+        if linear:
             return ceiling + (floor - ceiling) * (size[i, t] - bottom) / (top - bottom)
+        return min(max(math.exp(math.log(floor) / max(top, 0.02) * size[i, t]), floor), 1.0)
 
-        return mean("tokens", lambda v, i, t: weight(i, t) * ppo(ratio(v, i, t), group_advantage(v, i), 0.2, 0.28))(v)
-
-    return j
+    return mean("tokens", lambda v, i, t: weight(i, t) * ppo(ratio(v, i, t), group_advantage(v, i), 0.2, 0.28))(v)
 
 
 def normalised(values: dict, key) -> float:
@@ -363,79 +294,67 @@ def inverse_shares(entropies: dict[int, float]) -> dict[int, float]:
     return {k: len(entropies) / h / whole for k, h in entropies.items()}
 
 
-def gtpo(version: int) -> Row:
-    def advantage(v: View, i: int, t: int) -> float:
-        members = v.peers(i)
-        wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
-        share = token_shares(v, wins, lambda k, t: v.h_old[k][t])
-        everything = [(k, u) for k in members for u in range(v.T[k])]
-        if version == 451:
-            buffer = 0.2 * v.L
-            length = {k: max(-1.0, min(0.0, (v.L - buffer - v.T[k]) / buffer)) for k in members}
-            raised = {
-                key: min(max(0.9 + 0.1 * share[key], 1.0), 0.9 + 0.9 / 2) + length[key[0]] if key in share else 0.0
-                for key in everything
-            }
-        else:
-            raised = {key: 1 + 0.1 * share[key] if key in share else 0.0 for key in everything}
-        if version == 2 and i in losses:
-            lowered = {}
-            for u in range(max(v.T[k] for k in losses)):
-                taken = inverse_shares({k: v.h_old[k][u] for k in losses if v.T[k] > u})
-                lowered |= {(k, u): share for k, share in taken.items()}
-            return normalised({key: -lowered.get(key, 0.0) for key in everything}, (i, t))
-        return normalised(raised, (i, t))
-
-    return mean("tokens", lambda v, i, t: ppo(ratio(v, i, t), advantage(v, i, t), 0.2, 0.28))
+def gtpo(v: View, i: int, t: int, version: int) -> Tensor:
+    members = v.peers(i)
+    wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
+    share = token_shares(v, wins, lambda k, t: v.h_old[k][t])
+    shaped = {(k, u): 0.0 for k in members for u in range(v.T[k])}
+    if version == 2 and i in losses:
+        for u in range(max(v.T[k] for k in losses)):
+            taken = inverse_shares({k: v.h_old[k][u] for k in losses if v.T[k] > u})
+            shaped |= {(k, u): -share for k, share in taken.items()}
+    elif version == 451:
+        buffer = 0.2 * v.L
+        length = {k: max(-1.0, min(0.0, (v.L - buffer - v.T[k]) / buffer)) for k in wins}
+        shaped |= {key: min(max(0.9 + 0.1 * d, 1.0), 0.9 + 0.9 / 2) + length[key[0]] for key, d in share.items()}
+    else:
+        shaped |= {key: 1 + 0.1 * d for key, d in share.items()}
+    return ppo(ratio(v, i, t), normalised(shaped, (i, t)), 0.2, 0.28)
 
 
-def grpo_s(version: int) -> Row:
-    def advantage(v: View, i: int) -> float:
-        members = v.peers(i)
-        wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
-        mean = {k: statistics.fmean(v.h_old[k]) if v.T[k] else 0.0 for k in members}
-        if version == 2 and i in losses:
-            taken = inverse_shares({k: mean[k] for k in losses})
-            return normalised({k: -taken.get(k, 0.0) for k in members}, i)
+def grpo_s(v: View, i: int, t: int, version: int) -> Tensor:
+    members = v.peers(i)
+    wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
+    mean = {k: statistics.fmean(v.h_old[k]) if v.T[k] else 0.0 for k in members}
+    shaped = dict.fromkeys(members, 0.0)
+    if version == 2 and i in losses:
+        shaped |= {k: -share for k, share in inverse_shares({k: mean[k] for k in losses}).items()}
+    else:
         total = sum(mean[k] for k in wins)
-        share = {k: len(wins) * mean[k] / total if total > 0 else 1.0 for k in wins}
-        return normalised({k: 1 + 0.1 * share[k] if k in wins else 0.0 for k in members}, i)
-
-    def w(v: View, i: int, t: int) -> Tensor:
-        return sum(ratio(v, i, s) for s in range(v.T[i])) / v.T[i]
-
-    return mean("responses", lambda v, i, t: ppo(w(v, i, t), advantage(v, i), 0.2, 0.28))
+        shaped |= {k: 1 + 0.1 * (len(wins) * mean[k] / total if total > 0 else 1.0) for k in wins}
+    w = sum(ratio(v, i, s) for s in range(v.T[i])) / v.T[i]
+    return ppo(w, normalised(shaped, i), 0.2, 0.28)
 
 
 OTHERS: dict[str, Row] = {
-    "clip_cov": clip_cov(),
-    "kl_cov": kl_cov(),
-    "steer": steer(),
-    "gtpo": gtpo(1),
-    "gtpo_clipped": gtpo(451),
-    "gtpo_v2": gtpo(2),
-    "grpo_s": grpo_s(1),
-    "grpo_s_v2": grpo_s(2),
-    "m2po": m2po(),
-    "dgpo": dgpo(),
-    "cppo": cppo(),
-    "gvpo": gvpo(),
-    "target_po": target_po(),
-    "maspo": maspo(),
-    "kpop": kpop(),
+    "clip_cov": clip_cov,
+    "kl_cov": kl_cov,
+    "steer": steer,
+    "gtpo": mean("tokens", gtpo, version=1),
+    "gtpo_clipped": mean("tokens", gtpo, version=451),
+    "gtpo_v2": mean("tokens", gtpo, version=2),
+    "grpo_s": mean("responses", grpo_s, version=1),
+    "grpo_s_v2": mean("responses", grpo_s, version=2),
+    "m2po": m2po,
+    "dgpo": mean("tokens", dgpo),
+    "cppo": cppo,
+    "gvpo": in_groups(gvpo),
+    "target_po": in_groups(target_po),
+    "maspo": mean("tokens", maspo),
+    "kpop": weighted("responses", 0.2, kpop),
     "length_penalty": dppo(tv_away, shortened, 0.001),
-    "distillation": distillation(0, 1),
+    "distillation": mean("tokens", distillation),
     "spo": clipped("tokens", 0.2, 0.28, tracked),
     "importance_sampling": mean("sums", lambda v, i, t: to_sampler(v, i, t) * centred(v, i)),
     "topr": mean("responses", topr),
-    "glm_5": glm_5(),
-    "seq_mis": seq_mis(),
-    "mis": mis(),
+    "glm_5": mean("tokens", glm_5),
+    "seq_mis": weighted("tokens", 0.28, seq_mis),
+    "mis": weighted("tokens", 0.28, mis),
     "bypass_ppo": clipped("tokens", 0.2, 0.28, w=to_sampler),
-    "bypass_pg_is": bypass_pg_is(),
-    "chained_rejection": chained_rejection(),
-    "outlier_mask": outlier_mask(),
-    "reinforce_pp_no_group": reinforce_pp_no_group(),
+    "bypass_pg_is": mean("tokens", bypass_pg_is),
+    "chained_rejection": weighted("tokens", 0.28, chained_rejection),
+    "outlier_mask": weighted("tokens", 0.28, outlier_mask),
+    "reinforce_pp_no_group": mean("responses", reinforce_pp_no_group),
 }
 TINKER: dict[str, Row] = {  # its other losses, with the thresholds that it has by default
     "ppo": mean("sums", lambda v, i, t: ppo(to_sampler(v, i, t), centred(v, i), 0.2, 0.2)),

@@ -66,8 +66,6 @@ def _spread(x: Array) -> float:
 
 def values(J: str, lines: Mapping[str, str], batch: TokenBatch, keep: bool) -> Array:
     """What a text is at each token in the loss, every aggregate written out over the tokens that it is of."""
-    assert batch.finished is not None
-    assert batch.group_ids is not None
     named = {"logp": batch.logprobs, "logp_old": batch.old_logprobs, "H": batch.entropies, "A": batch.advantages}
     given = {name: value.detach().numpy() for name, value in named.items()}
     lengths, finished = batch.lengths.numpy(), batch.finished.numpy()

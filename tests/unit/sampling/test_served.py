@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.models: Any = {"data": [{"id": "tiny", "owned_by": "vllm"}]}
+        self.key, self.models = KEY, {"data": [{"id": "tiny", "owned_by": "vllm"}]}
         self.answers: list[Any] = []
         self.otherwise: Any = completion()
         self.bodies: list[tuple[str, dict[str, Any]]] = []
@@ -73,8 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         if answer in (None, SILENCE):
             return
         status, body, *headers = answer if isinstance(answer, tuple) else (200, answer)
-        if self.headers.get("Authorization") != f"Bearer {KEY}":
-            said = self.headers.get("Authorization", "nothing").removeprefix("Bearer ")
+        if (said := self.headers.get("Authorization", "nothing").removeprefix("Bearer ")) != self.server.key:
             status, body, headers = 401, {"error": {"message": f"Incorrect API key provided: {said}"}}, []
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
@@ -181,42 +179,26 @@ def test_nonsense_is_no_response(server: Server, answer: Any) -> None:
         drawn(server, TextPrompt("2+2=", turn=False))
 
 
-@dataclass
-class Mistake:
-    """Another word for the model (old and new part of it, PORT for its port), other words of the command, another key
-    in the environment, other answers of the server."""
-
-    old: str = ""
-    new: str = ""
-    words: tuple[str, ...] = ()
-    key: str = KEY
-    server: dict[str, Any] = field(default_factory=dict)
-
-
+MODEL = "openai:http://127.0.0.1:{port}/v1#tiny"
 ANOTHER = {"models": {"data": [{"id": "tiny", "owned_by": "me"}]}}
-WRONG = {
-    "unknown model 'timy'": Mistake("#tiny", "#timy"),
-    "does not answer: [Errno 111] Connection refused": Mistake("PORT", str(free_port())),
-    "refuses the key in OPENAI_API_KEY (401)": Mistake(key=f"{KEY}wrong"),
-    "the address holds more than a place": Mistake("PORT", f"0/v1?key={KEY}"),
-    "no name of an environment variable": Mistake(words=("--api-key-env", KEY)),
-    "sends elsewhere (302)": Mistake(server={"models": (302, {}, {"Location": "http://else"})}),
-    "refuses the request (400): too long": Mistake(server={"otherwise": (400, {"error": {"message": "too long"}})}),
-    "has no top_k, and this server (me)": Mistake(server=ANOTHER, words=("sums:top_k20",)),
-    "--backend and --dtype: its server decides that": Mistake(words=("--backend", "torch", "--dtype", "float32")),
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {  # words of the command, what is another of the server
+    "unknown model 'timy'": (MODEL.replace("tiny", "timy"), {}),
+    "does not answer: [Errno 111] Connection refused": (MODEL.replace("{port}", str(free_port())), {}),
+    "refuses the key in OPENAI_API_KEY (401)": (MODEL, {"key": f"{KEY}wrong"}),
+    "the address holds more than a place": (MODEL.replace("/v1", f"/v1?key={KEY}"), {}),
+    "no name of an environment variable": (f"{MODEL} --api-key-env {KEY}", {}),
+    "sends elsewhere (302)": (MODEL, {"models": (302, {}, {"Location": "http://else"})}),
+    "refuses the request (400): too long": (MODEL, {"otherwise": (400, {"error": {"message": "too long"}})}),
+    "has no top_k, and this server (me)": (f"{MODEL} sums:top_k20", ANOTHER),
+    "--backend and --dtype: its server decides that": (f"{MODEL} --backend torch --dtype float32", {}),
 }
 
 
 @pytest.mark.parametrize("hint", WRONG)
-def test_a_mistake_is_a_message_and_leaves_nothing(
-    hint: str, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mistake = WRONG[hint]
-    vars(server).update(mistake.server)
-    monkeypatch.setenv("OPENAI_API_KEY", mistake.key)
-    old = mistake.old.replace("PORT", str(server.server_port))
-    model = server.word.replace(old, mistake.new) if old else server.word
-    command = ["eval", "sums", "--quiet", "--model", model, *mistake.words]
+def test_a_mistake_is_a_message_and_leaves_nothing(hint: str, server: Server, folder: Path) -> None:
+    words, other = WRONG[hint]
+    vars(server).update(other)
+    command = ["eval", "sums", "--quiet", "--model", *words.format(port=server.server_port).split()]
     with pytest.raises(UserError) as caught:
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert hint in str(caught.value)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,9 +77,9 @@ def test_json_goes_and_comes(server: ThreadingHTTPServer) -> None:
     body = {"prompt": [1, 2], "word": "é"}
     assert ask(url_of(server), "/echo", body) == body
     assert ask(url_of(server), "/echo", None) == {}
-    for path, error, word in (("/400", UserError, r"\(400\): .*why"), ("/500", RunFailed, r"\(500\): .*why")):
-        with pytest.raises(error, match=word):
-            ask(url_of(server), path, {"why": 1})
+    for status, error in ((400, UserError), (500, RunFailed)):
+        with pytest.raises(error, match=rf"\({status}\): .*why"):
+            ask(url_of(server), f"/{status}", {"why": 1})
     if isinstance(server, UnixServer):  # it may answer before it has read the body, which meets a closed connection
         assert ask(url_of(server), "/early", {"long": "x" * 2**22}) == {}
     else:
@@ -86,19 +87,12 @@ def test_json_goes_and_comes(server: ThreadingHTTPServer) -> None:
 
 
 def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -> None:
-    connections, raised = Connections(), []
-
-    def wait() -> None:
-        with pytest.raises(RunFailed) as error:
-            ask(url_of(server), "/slow", {}, connections)
-        raised.append(error)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert server.waiting.wait(120)  # type: ignore[attr-defined]
-    connections.cut()
-    waiting.join(120)  # not the hour that an answer may take
-    assert len(raised) == 1
+    connections = Connections()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(ask, url_of(server), "/slow", {}, connections)
+        server.waiting.wait(120)  # type: ignore[attr-defined]
+        connections.cut()
+        assert isinstance(waiting.exception(120), RunFailed)  # not the hour that an answer may take
     assert server.gone.get(timeout=120) == b""  # type: ignore[attr-defined]  # the server sees the end
     with pytest.raises(RunFailed, match="cut"):
         ask(url_of(server), "/echo", {}, connections)
@@ -106,22 +100,17 @@ def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -
 
 
 def test_more_connect_than_a_socket_lets_wait(tmp_path: Path) -> None:
-    answers, url = queue.SimpleQueue[dict](), socket_url(tmp_path / "full")
-    with socket.socket(socket.AF_UNIX) as listener:
+    with ThreadPoolExecutor(9) as pool, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "full"))
         listener.listen(1)
         listener.settimeout(20)
-        threads = [threading.Thread(target=lambda: answers.put(ask(url, "/", None)), daemon=True) for _ in range(9)]
-        for thread in threads:
-            thread.start()
+        waiting = [pool.submit(ask, socket_url(tmp_path / "full"), "/", None) for _ in range(9)]
         time.sleep(0.2)  # all have come, and found no place
-        for _ in threads:
+        for _ in waiting:
             with listener.accept()[0] as connection:
                 connection.recv(1000)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-    for thread in threads:
-        thread.join(120)
-    assert answers.qsize() == 9
+        assert [one.result(120) for one in waiting] == [{}] * 9
 
 
 # answers --------------------------------------------------------------------------------------------------------------
@@ -194,13 +183,11 @@ WRONG = {
     "HTML": "<html><body>Log in first</body></html>",
     "deep": "[" * 100_000,
     "unlike lengths": choice([7, 8, STOP]),
-    "no tokens": choice([], []),
     "more tokens than asked for": choice([7] * 5, [-1.0] * 5, "length"),
     "an id that is none": choice([VOCABULARY, STOP]),
     "a negative id": choice([-1, STOP]),
     "NaN": choice(logprobs=[math.nan, -1.0]),
     "a log-prob above 0": choice(logprobs=[0.5, -1.0]),
-    "given up": choice(reason="abort"),
     "stopped without a stop": choice([7, 8]),
 }
 
@@ -209,7 +196,6 @@ WRONG = {
 def test_a_wrong_answer_is_one_sentence(wrong: Any, tmp_path: Path) -> None:
     with serving(answer(wrong)) as url, pytest.raises(UserError, match="does not answer as vLLM does") as caught:
         sampled(url, tmp_path)
-    assert caught.value.where == f"{url}/v1/completions"
     assert len(caught.value.what) < 300
 
 
@@ -229,19 +215,17 @@ def test_an_answer_has_a_size_and_an_end(tmp_path: Path, monkeypatch: pytest.Mon
     with serving(for_ever) as url, pytest.raises(UserError, match=r"more than 1,\d+,\d+ bytes"):
         sampled(url, tmp_path)
     monkeypatch.setattr(http, "_ANSWER_SECONDS", 1)
-    with serving(drip) as url, pytest.raises(RunFailed, match="does not answer") as caught:
+    with serving(drip) as url, pytest.raises(RunFailed, match="does not answer"):
         sampled(url, tmp_path)
-    assert caught.value.where == url
 
 
-@pytest.mark.parametrize("body", ["<html>", {}, {"is_sleeping": "no"}], ids=str)
+@pytest.mark.parametrize("body", ["<html>", {}, {"is_sleeping": "no"}])
 def test_who_is_no_server_is_found_before_anything_is_sent(body: Any) -> None:
     with serving(answer(choice()), answer(body)) as url, pytest.raises(UserError, match="as vLLM does"):
         check_servers([url])
 
 
-@pytest.mark.parametrize("url", ["", "node1:8000", "file:///etc/passwd", "http://[::1", "http://name:word@node1"])
+@pytest.mark.parametrize("url", ["node1:8000", "file:///etc/passwd", "http://[::1", "http://name:word@node1"])
 def test_what_is_no_url_is_not_asked(url: str) -> None:
-    with pytest.raises(UserError, match="no URL of a server") as caught:
+    with pytest.raises(UserError, match="no URL of a server"):
         check_servers([url])
-    assert caught.value.where == f"sampler.servers: {url}"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.formula.row import kept_row, row_of
-from tepo.objectives import Groups, Objective, load_objective, names
+from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.check import CHECKS, check_objective, check_runs, unsplit
 from tepo.objectives.testing.case import make_case
 from tepo.store.run_folder import RunFolder
@@ -133,21 +133,6 @@ def test_an_example_of_the_page_passes_every_check(name: str, folder: Path) -> N
     objective = load_objective(name)
     assert failed(objective) == {}
     assert bool(objective.functions) == (len(examples()[name]) == 2)
-
-
-def test_numbers_of_the_examples_by_hand(folder: Path) -> None:
-    for name in ("median", "quantile", "erf"):
-        follow(name, folder)
-    ids = torch.tensor([0, 0, 0, 1, 1])
-    groups = Groups(torch.tensor([1.0, 0.0, 0.25, 1.0, 0.0]), ids, torch.tensor([1, 2, 1, 1, 1]))
-    assert load_objective("median").advantages(groups).tolist() == [0.75, -0.25, -0.25, 0.0, 1.0, 0.0]
-    entropies = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
-    batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2], entropies=entropies)
-    upper = load_objective("quantile", {"share": 0.6, "J": "M*A*w"})  # 0.34
-    assert loss_of(upper, batch).loss.item() == pytest.approx(-(1.3 + 1.5) / 5)
-    erf = load_objective("erf", {"width": 1})
-    slopes = [2 / 3.141592653589793**0.5 * r * 2.718281828459045 ** -((r - 1) ** 2) for r in (1.1, 1.2, 0.9, 1.3, 1.5)]
-    assert coefficients(erf, batch).tolist() == pytest.approx(slopes)
 
 
 def test_a_function_sees_the_place_of_each_token_in_its_response() -> None:

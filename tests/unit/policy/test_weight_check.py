@@ -24,7 +24,6 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import add_adapters, load_adapters, save_adapters
 from tepo.policy.model.model_location import base_fingerprint, load_options, resolve
 from tepo.policy.model.weight_check import check_weights
-from tepo.policy.warmstart import RECIPES, save_base, start
 from tepo.sampling.vllm.server_sampler import serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
@@ -330,12 +329,3 @@ def test_damaged_files(tmp_path: Path, damage: Callable[[bytes], bytes], message
     with pytest.raises(UserError, match=message) as refused:
         read_gguf(file)
     assert refused.value.where == str(file)
-
-
-def test_a_warm_start_that_diverged_is_not_saved(tmp_path: Path) -> None:
-    model, tokenizer = start(RECIPES["laptop"])
-    with torch.no_grad():
-        next(model.parameters())[0, 0] = torch.nan
-    with pytest.raises(UserError, match=r"embed_tokens\.weight is not finite"):
-        save_base(tmp_path / "base", model, tokenizer, {})
-    assert not os.listdir(tmp_path)

@@ -167,7 +167,6 @@ def test_a_request_says_what_its_server_takes(server: Server) -> None:
     "answer",
     [
         b"<html>",
-        {"choices": []},
         completion(tokens=-1),
         completion(reason="tool_calls"),
         {"choices": [{"text": 3, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}},

@@ -133,7 +133,6 @@ def test_an_explanation_has_every_line(row: Row) -> None:
         ("grpo_dapo", {"high": 0.3}, "grpo_dapo as shipped (- there, + here)\n  - high = 0.28\n  + high = 0.3"),
         ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
         ("dr_grpo", {"high": 0.28}, "grpo_dapo has the same picture: the two differ in A, average, eps\n"),
-        ("reinforce", {}, "  1 where A = 1, -1 where A = -1, whatever d is\n"),
     ],
 )
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:

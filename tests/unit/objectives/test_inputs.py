@@ -72,14 +72,6 @@ def test_no_micro_batch_waits_for_a_device(label):
             objective.loss(own, its_plan)
 
 
-def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
-    """`meta` has none: a look would raise."""
-    batch = make_case(3).batch(load_objective("tepo"))
-    values = {part.name: getattr(batch, part.name) for part in fields(batch)}
-    moved = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in values.items()}
-    assert TokenBatch(**moved).advantages.is_meta
-
-
 # needs ----------------------------------------------------------------------------------------------------------------
 def lacking(given: Any, names: Iterable[str]) -> Any:
     """A rollout or a batch without what need not be given and has one of these names."""
@@ -123,7 +115,6 @@ def test_another_type_shape_or_dtype(name: str, value: Any, message: str) -> Non
     with pytest.raises(UserError) as error:
         replace(make_case(3).batch(load_objective("tepo")), **{name: value})
     assert error.value.what == f"`{name}` {message}"
-    assert error.value.where == f"TokenBatch.{name}"
 
 
 def test_tensors_that_do_not_fit_together() -> None:

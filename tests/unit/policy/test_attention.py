@@ -207,14 +207,10 @@ def test_a_fault_of_a_kernel_is_noticed(monkeypatch):
 def test_kernels_that_a_run_asks_for_are_tried_before_it_begins(monkeypatch):
     """With the heads and the windows of its model."""
     sizes = SimpleNamespace(num_attention_heads=4, num_key_value_heads=2, hidden_size=64, sliding_window=32)
-    tried = []
-
-    def attention(query, *rest, how):
-        tried.append((query.shape[1:], how.window))
-        return kernel_check.attend(query, *rest, how=how)
-
+    attention = mock.Mock(side_effect=kernel_check.attend)
     monkeypatch.setattr(kernel_check, "flash4", attention)
     check_kernels(["flash4"], sizes, "cpu")
+    tried = [(call.args[0].shape[1:], call.kwargs["how"].window) for call in attention.call_args_list]
     assert tried == [((4, 16), None), ((4, 16), 50)]
     monkeypatch.setattr(kernel_check, "flash4", lambda *given, how: 1.1 * attention(*given, how=how))
     with pytest.raises(UserError, match="flash4 does not hold here against torch: all keys: error, output"):

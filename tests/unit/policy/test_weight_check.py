@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
-from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.policy.model import model_location
@@ -28,29 +26,8 @@ from tepo.sampling.vllm.server_sampler import serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
+from tests.support.runs import write
 from tests.unit.policy.gguf_files import Arrays, write_gguf
-
-# What reads tensors of a file, or has another program read them.
-READERS = re.compile(
-    r"(?<!AutoConfig\.)(?<!AutoTokenizer\.)(?<!GenerationConfig\.)\bfrom_pretrained\("  # those read settings and words
-    r"|\b(from_config|load_file|safe_open|load_state_dict|load_model|LLM|GGUFReader|load_gguf_checkpoint|from_file"
-    r"|torch\.load|PeftModel)\("
-)
-WAYS_IN = {
-    "policy/model/weight_check.py",  # the door: it compares and looks for numbers that are not finite
-    *("policy/model/load_policy.py", "policy/model/fetch.py", "sampling/vllm/vllm_sampler.py"),  # pass it first
-    "policy/model/lora.py",  # adapters of a run's own model and rank, compared by name and shape, and finite
-    # no weights; their files were compared with their digests
-    *("training/engine/optimizer_state.py", "training/rollout/run_progress.py", "training/value_tracker.py"),
-}
-
-
-def test_nothing_reads_weights_beside_the_door() -> None:
-    package = paths.PACKAGE
-    modules = {str(file.relative_to(package)): file.read_text() for file in package.rglob("*.py")}
-    assert {name for name, text in modules.items() if READERS.search(text)} == WAYS_IN
-    assert not any(READERS.search(file.read_text()) for file in package.with_name("tepo_cli").rglob("*.py"))
-
 
 Tensors = dict[str, Tensor]
 EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
@@ -253,14 +230,12 @@ def test_another_model_is_not_taken_at_the_commit_of_the_one_it_replaces() -> No
 
 # bases on record ------------------------------------------------------------------------------------------------------
 def test_a_base_has_the_hash_of_its_files_or_the_one_on_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder.parent / "records").mkdir()
-    known = folder.parent / "records" / "bases.json"
     monkeypatch.setenv("TEPO_PATH", str(folder.parent))
     monkeypatch.chdir(folder.parent)
     there = base_fingerprint("model", None)
     assert there == base_fingerprint("package:laptop", None)
     made = {"command": "tepo model warmstart model", "cpu": "Fast"}
-    known.write_text(json.dumps({"model": {"hash": "of another", "made": made}}))
+    known = write(folder.parent / "records/bases.json", json.dumps({"model": {"hash": "of another", "made": made}}))
     assert base_fingerprint("model", None) == there
     shutil.rmtree(folder)
     assert base_fingerprint("model", None) == "of another"

@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
-from tepo.config.compose import compose, options
+from tepo.config.compose import options
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.vllm import server_sampler
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
-from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.training.engine.backends import engine_kinds
 from tests.support.processes import children, read
 
@@ -93,17 +93,6 @@ def test_neighbours_hold_an_engine_and_one_of_them_speaks_for_it(size: int) -> N
     shares = [number for engine in held if engine.leads for number in engine.share(range(20))]
     assert sorted(shares) == list(range(20))
     assert EngineOfRank.of(None, 1) == EngineOfRank(0, 1, leads=True)  # a single process
-
-
-# memory of a trainer beside servers -----------------------------------------------------------------------------------
-@pytest.mark.vllm
-def test_the_installed_vllm_switches_growing_segments_off_around_its_pool() -> None:
-    """Read in its source: the allocator is CUDA's, which is not here. None grow beside an engine over several GPUs."""
-    assert sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm"]))
-    assert not sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm", "sampler.tensor_parallel=2"]))
-    source = (vllm_folder() / "device_allocator/cumem.py").read_text()
-    pool = source[source.index("def use_memory_pool(") :]
-    assert pool.index("EXPANDABLE_SEGMENTS, False") < pool.index("yield") < pool.index("set_alloc_conf(prev_conf)")
 
 
 def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

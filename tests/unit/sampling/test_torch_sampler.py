@@ -316,10 +316,3 @@ def test_what_is_no_row_of_the_vocabulary_is_refused(folder, file, change):
     with pytest.raises(UserError, match="which is no row of the vocabulary") as found:
         stop_tokens_of(str(folder))
     assert str(folder / file) in str(found.value)
-
-
-def test_damaged_generation_settings_are_not_passed_over(folder):
-    for text in ("", "[]"):
-        (folder / "generation_config.json").write_text(text)
-        with pytest.raises(UserError, match=r"generation_config.json is damaged: .*\n.*generation_config\.json"):
-            stop_tokens_of(str(folder))

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from tepo.formula.row import Row, changed_lines, load_row, names
 from tepo.formula.typeset import At, Writer, to_latex
-from tepo.objectives import Objective, load_objective
-from tepo.objectives import explain as explained
+from tepo.objectives import Objective, explain, load_objective
 from tepo.objectives.batch import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 from tepo.reporting.charts.style import digest
@@ -123,7 +122,7 @@ ROWS = [*map(load_row, names()), *VARIANTS]
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_explanation_has_every_line(row: Row) -> None:
-    text = re.sub(r" += ", " = ", explained.to_text(row, width=10_000))
+    text = re.sub(r" += ", " = ", explain.to_text(row, width=10_000))
     assert [name for name in row.formula.nodes if f"{name} = " not in text] == []
 
 
@@ -136,11 +135,11 @@ def test_an_explanation_has_every_line(row: Row) -> None:
     ],
 )
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:
-    assert said in explained.to_text(load_row(name, changes))
+    assert said in explain.to_text(load_row(name, changes))
 
 
 def test_coefficients_by_hand() -> None:
-    found = explained.coefficients(load_objective("tepo"))
+    found = explain.coefficients(load_objective("tepo"))
     assert (found.log_ratio[0], found.log_ratio[-1]) == (-1.5, 1.5)
     low = [-exp(d) * (exp(d) >= 0.8) for d in found.log_ratio]
     high = [exp(d) * (exp(d) <= 1.28) - 0.001 * (1 - exp(-d)) for d in found.log_ratio]

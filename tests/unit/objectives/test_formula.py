@@ -75,16 +75,16 @@ def test_the_weight_of_a_token_is_above_0_and_made_of_counts():
         assert said in str(caught.value)
 
 
-TENSORS_OR_NUMBERS = (
-    *("clip(L, 1, 3)*comb(L, 2)*w*A", "draw_b(L > 3, 0.2)*w*A", "tail_b(H, L > 3, 0.2)*w*A"),
-    *("mean_i(tokens(L))*w*A", "max_i(tokens(0.5))*w*A", "mean_b(tokens(N))*w*A", "w*(mean_r(tokens(L))*R)"),
-    *("w*A*where(t > 1, 1/(t - 1), 0)", "w*A/max(T - 1, 1)", "w*((T > 1)*R/(T - 1))"),
-    *("w*share_t(H_old, L > 5)", "w*share_g(R, L > 3)", "w*sum_k(share_g(R_k, L > 3)*weight_k)"),
-    "w*A*d - (A > 5)*log(sg(0*d))",  # what a condition leaves out may be infinite
+@pytest.mark.parametrize(
+    "J",
+    [
+        *("clip(L, 1, 3)*comb(L, 2)*w*A", "draw_b(L > 3, 0.2)*w*A", "tail_b(H, L > 3, 0.2)*w*A"),
+        *("mean_i(tokens(L))*w*A", "max_i(tokens(0.5))*w*A", "mean_b(tokens(N))*w*A", "w*(mean_r(tokens(L))*R)"),
+        *("w*A*where(t > 1, 1/(t - 1), 0)", "w*A/max(T - 1, 1)", "w*((T > 1)*R/(T - 1))"),
+        *("w*share_t(H_old, L > 5)", "w*share_g(R, L > 3)", "w*sum_k(share_g(R_k, L > 3)*weight_k)"),
+        "w*A*d - (A > 5)*log(sg(0*d))",  # what a condition leaves out may be infinite
+    ],
 )
-
-
-@pytest.mark.parametrize("J", TENSORS_OR_NUMBERS)
 def test_numbers_are_taken_where_tensors_are(J: str):
     case, made = make_case(0), formula(J, w="exp(d)")
     metrics = loss_of(made, case.batch(made)).metrics.means()

@@ -48,10 +48,6 @@ def without(*parts: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {name: value for name, value in tensors.items() if not any(part in name for part in parts)}
 
 
-def beside(**more: Tensor) -> Callable[[Tensors], Tensors]:
-    return lambda tensors: tensors | {name.replace("__", "."): value for name, value in more.items()}
-
-
 def spoilt(name: str, value: float) -> Callable[[Tensors], Tensors]:
     def edit(tensors: Tensors) -> Tensors:
         tensors[name].view(-1)[7] = value
@@ -68,7 +64,7 @@ def spoilt(name: str, value: float) -> Callable[[Tensors], Tensors]:
         (dict, {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}, "it says 4 layers, they have 2"),
         (dict, {"tie_word_embeddings": False}, r"saved without their head.*1 missing: lm_head.weight"),
         (lambda t: t | {"lm_head.weight": t[EMBEDDING] + 1}, {}, "says that lm_head.weight is model.embed"),
-        (beside(model__layers__0__mlp__up_proj__lora_A__weight=ONES), {}, "adapters"),
+        (lambda t: t | {"model.layers.0.mlp.up_proj.lora_A.weight": ONES}, {}, "adapters"),
         (dict, {"quantization_config": {"quant_method": "fp8"}}, "quantised"),
         (dict, {"transformers_weights": "../other.safetensors"}, "other weights .*transformers_weights"),
         (spoilt(NORM, torch.nan), {}, f"{NORM} is not finite: 1 of 96 numbers"),
@@ -92,7 +88,7 @@ def test_weights_that_are_not_those_of_the_configuration(
         lambda tensors: {name.removeprefix("model."): value for name, value in tensors.items()},
         lambda tensors: {name: value.bfloat16() for name, value in tensors.items()},
         # what the model's class ignores: old models hold masks of whole numbers and infinities there
-        beside(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(16, dtype=torch.int8)),
+        lambda t: t | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16, dtype=torch.int8)},
     ],
 )
 def test_the_same_weights_in_other_words_are_taken(folder: Path, edit: Callable[[Tensors], Tensors]) -> None:

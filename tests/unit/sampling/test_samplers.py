@@ -13,21 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
-from tepo.config.compose import options
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.model_location import resolve
-from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
+from tepo.sampling.backends import SamplerOptions, sampler_backend
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.vllm import server_sampler
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
-from tepo.training.engine.backends import engine_kinds
 from tests.support.processes import children, read
-
-
-def test_every_file_has_its_yaml() -> None:
-    assert sampler_kinds() == options("sampler")
-    assert engine_kinds() == options("engine")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -233,7 +233,6 @@ def test_graphs_change_nothing_on_cuda(family, dtype):
 
 
 # waves ----------------------------------------------------------------------------------------------------------------
-PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)
 JOBS = [Job(40 + number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
 
 
@@ -248,14 +247,14 @@ def model():
 
 @pytest.fixture(scope="module")
 def expected(model):
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS)
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, SHORT)
     return texts(zip((job.number for job in JOBS), groups, strict=True))
 
 
 def test_bad_jobs_are_refused_as_they_are_added():
     """A window of 16 tokens: no response may go beyond it."""
     sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
-    queue = sampler.start(PARAMS)
+    queue = sampler.start(SHORT)
     for prompt, word in (([], "prompt 7 is empty"), ([5] * 11, "16 the model can attend to")):
         with pytest.raises(UserError, match=word):
             queue.add([*JOBS, Job(7, prompt, 0)])
@@ -263,15 +262,15 @@ def test_bad_jobs_are_refused_as_they_are_added():
 
 
 def test_a_part_of_a_group_has_the_responses_of_the_group(model, expected):
-    for index in range(PARAMS.n):
-        queue = TorchSampler(model, TOKENIZER).start(replace(PARAMS, n=1))
+    for index in range(SHORT.n):
+        queue = TorchSampler(model, TOKENIZER).start(replace(SHORT, n=1))
         queue.add([replace(job, first=index) for job in JOBS])
         assert texts(queue.finished()) == {number: [group[index]] for number, group in expected.items()}
 
 
 def test_a_wave_is_dropped_only_when_nothing_of_it_is_wanted(model, expected):
     """A smaller one would be cut into other batches."""
-    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue = TorchSampler(model, TOKENIZER).start(SHORT)
     queue.add(JOBS[:2])
     queue.add(JOBS[2:])
     queue.drop([job.number for job in JOBS[1:]])

@@ -36,18 +36,13 @@ def methods() -> str:
     rows, cells = [load_row(name) for name in names()], cells_of(TRAINERS.read_text())
     found = []
     for idea, said in IDEAS.items():
-        lines = [
-            f"| `{row.name}` | {row.year} | {_title(row)} | {_changes(row)} | {_trainers(cells[row.name])} |"
-            for row in sorted(rows, key=lambda row: (row.year or 0, row.name))
-            if row.idea == idea
-        ]
+        lines = []
+        for row in sorted((row for row in rows if row.idea == idea), key=lambda row: (row.year or 0, row.name)):
+            title = " ".join(row.about.split()).partition(": ")[0].rstrip(".")
+            lines.append(f"| `{row.name}` | {row.year} | {title} | {_changes(row)} | {_trainers(cells[row.name])} |")
         head = "| objective | year | what | equation | trainers |"
         found.append(f"### {idea.capitalize()}: {said}\n\n{table(head, *lines)}")
     return "\n".join(found)
-
-
-def _title(row: Row) -> str:
-    return " ".join(row.about.split()).partition(": ")[0].rstrip(".")
 
 
 def _changes(row: Row) -> str:
@@ -79,24 +74,22 @@ def takes(name: str) -> str:
     return ", ".join(words.get(word, word) + end for word, end in plain)
 
 
-def _per(word: str) -> str:
-    return WORDS[word].removeprefix("one per ") if word else "–"
-
-
 def tables() -> dict[Path, dict[str, str]]:
     """Page -> heading -> what stands in its section after the first paragraph."""
-    given = {name: (_per(one.per), one.stage or "anywhere") for name, one in GIVEN.items()}
-    expressions = AVERAGES | {GROUPS: ""}
+    per = {word: said.removeprefix("one per ") for word, said in WORDS.items()} | {"": "–"}
     language = {
         "The averages": table(
             "| average | weight of a token | J is |",
-            *(f"| `{name}` | {text and f'`{text}`'} | {SUMS[name][0]} |" for name, text in expressions.items()),
+            *(
+                f"| `{name}` | {text and f'`{text}`'} | {SUMS[name][0]} |"
+                for name, text in (AVERAGES | {GROUPS: ""}).items()
+            ),
         ),
         "The names": table(
             "| name | one per | what | in | gradient |",
             *(
-                f"| `{name}` | {per} | {GIVEN[name].doc} | {stage} | {'yes' * GIVEN[name].gradient} |"
-                for name, (per, stage) in given.items()
+                f"| `{name}` | {per[one.per]} | {one.doc} | {one.stage or 'anywhere'} | {'yes' * one.gradient} |"
+                for name, one in GIVEN.items()
             ),
         ),
         "The functions": table(

@@ -1,12 +1,14 @@
 """The papers' formulas once more, to the letter and in loops: J of each method from a TabularCase, by its logits.
 
 Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip, autograd for the
-rest. literal_selected.py has the rows that select tokens or shape rewards by entropy."""
+rest. literal_others.py goes on."""
 
 import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +53,7 @@ class View:
 
 
 Row = Callable[[View], Tensor]
-Term = Callable[[View, int, int], Tensor]
+Term = Callable[..., Tensor]  # of view, i, t and constants
 Advantage = Callable[[View, int], float]
 WEIGHTS: dict[str, Callable[[View, int], float]] = {
     "tokens": lambda v, i: 1 / v.N,
@@ -62,8 +64,8 @@ WEIGHTS: dict[str, Callable[[View, int], float]] = {
 ZERO = torch.zeros(())
 
 
-def mean(average: str, term: Term) -> Row:
-    return lambda v: sum(WEIGHTS[average](v, i) * term(v, i, t) for i, t in v.tokens())
+def mean(average: str, term: Term, **constants: Any) -> Row:
+    return lambda v: sum(WEIGHTS[average](v, i) * term(v, i, t, **constants) for i, t in v.tokens())
 
 
 # ratios, clips and KLs ------------------------------------------------------------------------------------------------
@@ -133,19 +135,15 @@ def max_rl(v: View, i: int) -> float:
     return (v.rewards[i] - average) / average if average > 0 else 0.0
 
 
-def pass_at_k(k: int) -> Advantage:
+def pass_at_k(v: View, i: int, k: int = 2) -> float:
     """By every set of k responses: its reward is 1 if one of them succeeds; a response has the mean advantage of its
     sets."""
-
-    def advantage(v: View, i: int) -> float:
-        members = v.peers(i)
-        if len(members) < k or len({v.rewards[m] > 0 for m in members}) == 1:
-            return 0.0
-        sets = {chosen: float(any(v.rewards[m] > 0 for m in chosen)) for chosen in itertools.combinations(members, k)}
-        average, spread = statistics.fmean(sets.values()), statistics.pstdev(sets.values())
-        return statistics.fmean((reward - average) / (spread + EPS) for chosen, reward in sets.items() if i in chosen)
-
-    return advantage
+    members = v.peers(i)
+    if len(members) < k or len({v.rewards[m] > 0 for m in members}) == 1:
+        return 0.0
+    sets = {chosen: float(any(v.rewards[m] > 0 for m in chosen)) for chosen in itertools.combinations(members, k)}
+    average, spread = statistics.fmean(sets.values()), statistics.pstdev(sets.values())
+    return statistics.fmean((reward - average) / (spread + EPS) for chosen, reward in sets.items() if i in chosen)
 
 
 def best_of_group(v: View, i: int) -> float:
@@ -177,9 +175,7 @@ def by_length(v: View, i: int) -> float:
 
 
 # methods --------------------------------------------------------------------------------------------------------------
-def clipped(
-    average: str, low: float, high: float, advantage: Advantage = group_advantage, w: Term = ratio
-) -> Callable[[View], Tensor]:
+def clipped(average: str, low: float, high: float, advantage: Advantage = group_advantage, w: Term = ratio) -> Row:
     return mean(average, lambda v, i, t: ppo(w(v, i, t), advantage(v, i), low, high))
 
 
@@ -237,23 +233,27 @@ def tv_away(p: float, q: float, a: float, bound: float = 0.2) -> bool:
     return (a > 0 and p - q > bound) or (a < 0 and q - p > bound)
 
 
+def binary_kl(p: float, q: float) -> float:
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
 def kl_away(p: float, q: float, a: float, bound: float = 0.05) -> bool:
-    kl = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
-    return kl > bound and ((a > 0 and p > q) or (a < 0 and p < q))
+    return binary_kl(q, p) > bound and ((a > 0 and p > q) or (a < 0 and p < q))
 
 
-def opsm(threshold: float = 0.5) -> Row:
-    def term(v: View, i: int, t: int) -> Tensor:
-        drift = sum(v.lo[i][s] - v.lp[i][s].item() for s in range(v.T[i])) / v.T[i]
-        left = centred(v, i) < 0 and drift > threshold
-        return ZERO if left else ppo(ratio(v, i, t), centred(v, i), 0.2, 0.2)
-
-    return mean("responses", term)
+def opsm(v: View, i: int, t: int, threshold: float = 0.5) -> Tensor:
+    drift = sum(v.lo[i][s] - v.lp[i][s].item() for s in range(v.T[i])) / v.T[i]
+    left = centred(v, i) < 0 and drift > threshold
+    return ZERO if left else ppo(ratio(v, i, t), centred(v, i), 0.2, 0.2)
 
 
-def weighted(average: str, high: float, weight: Callable[[View, int, int], float]) -> Row:
+def weighted(average: str, high: float, weight: Callable[..., float], **constants: Any) -> Row:
     """GRPO/DAPO where each token weighs by what sampler and trainer say."""
-    return mean(average, lambda v, i, t: weight(v, i, t) * ppo(ratio(v, i, t), group_advantage(v, i), 0.2, high))
+
+    def term(v: View, i: int, t: int) -> Tensor:
+        return weight(v, i, t, **constants) * ppo(ratio(v, i, t), group_advantage(v, i), 0.2, high)
+
+    return mean(average, term)
 
 
 def tis(v: View, i: int, t: int) -> float:
@@ -289,56 +289,41 @@ def dro(v: View, i: int, t: int) -> Tensor:
     return centred(v, i) * v.lp[i][t] - 0.05 / 2 * whole**2 / v.T[i]
 
 
-def kimi(low: float, high: float) -> Row:
+def kimi(v: View, i: int, t: int, low: float = 0.8, high: float = 1.28) -> Tensor:
     """low, high: bounds of the ratio."""
-    return mean(
-        "tokens", lambda v, i, t: clip(ratio(v, i, t), low, high) * centred(v, i) - 0.001 * log_ratio(v, i, t) ** 2
-    )
+    return clip(ratio(v, i, t), low, high) * centred(v, i) - 0.001 * log_ratio(v, i, t) ** 2
 
 
-def vespo(to_sampler: bool) -> Row:
-    def term(v: View, i: int, t: int) -> Tensor:
-        below = v.ls if to_sampler else v.lo
-        w, a = math.exp(sum(v.lp[i][s].item() - below[i][s] for s in range(v.T[i]))), group_advantage(v, i)
-        k, c = (2, 3) if a >= 0 else (3, 2)
-        return math.exp(c) * w**k * math.exp(-c * w) * a * v.lp[i][t]
-
-    return mean("tokens", term)
+def vespo(v: View, i: int, t: int, *, to_sampler: bool = False) -> Tensor:
+    below = v.ls if to_sampler else v.lo
+    w, a = math.exp(sum(v.lp[i][s].item() - below[i][s] for s in range(v.T[i]))), group_advantage(v, i)
+    k, c = (2, 3) if a >= 0 else (3, 2)
+    return math.exp(c) * w**k * math.exp(-c * w) * a * v.lp[i][t]
 
 
-def top_entropy(fraction: float = 0.2, *, over_kept: bool = False) -> Row:
-    def j(v: View) -> Tensor:
-        order = sorted(v.tokens(), key=lambda key: -v.h[key[0]][key[1]].item())
-        top = order[: max(1, int(fraction * v.N))]
-        gains = sum(ppo(ratio(v, i, t), group_advantage(v, i), 0.2, 0.28) for i, t in top)
-        return gains / (len(top) if over_kept else v.N)
-
-    return j
+def top_entropy(v: View, fraction: float = 0.2, *, over_kept: bool = False) -> Tensor:
+    order = sorted(v.tokens(), key=lambda key: -v.h[key[0]][key[1]].item())
+    top = order[: max(1, int(fraction * v.N))]
+    gains = sum(ppo(ratio(v, i, t), group_advantage(v, i), 0.2, 0.28) for i, t in top)
+    return gains / (len(top) if over_kept else v.N)
 
 
-def drpo(delta: float = 12.5) -> Row:
+def drpo(v: View, i: int, t: int, delta: float = 12.5) -> Tensor:
     """Eq. 8, mu the sampler's, over the length limit."""
-
-    def term(v: View, i: int, t: int) -> Tensor:
-        a, mu = centred(v, i), math.exp(v.ls[i][t])
-        r = torch.exp(v.lp[i][t]) / mu
-        return r * a - abs(a) / (2 * delta) * mu * (r - 1) ** 2
-
-    return mean("budget", term)
+    a, mu = centred(v, i), math.exp(v.ls[i][t])
+    r = torch.exp(v.lp[i][t]) / mu
+    return r * a - abs(a) / (2 * delta) * mu * (r - 1) ** 2
 
 
-def mhpo(
-    c: float = 1.5, k: tuple[float, float] = (1.5, 2.0), scale: tuple[float, float] = (1.0, 0.8)
-) -> Callable[[View], Tensor]:
+Pair = tuple[float, float]
+
+
+def mhpo(v: View, i: int, t: int, c: float = 1.5, k: Pair = (1.5, 2.0), scale: Pair = (1.0, 0.8)) -> Tensor:
     """k, scale: where the ratio rose, and where it fell."""
-
-    def term(v: View, i: int, t: int) -> Tensor:
-        psi = c * torch.tanh(log_ratio(v, i, t) / c)
-        rise, fall = (math.log(1 + math.exp(sign * psi.item())) for sign in (1, -1))
-        zeta = (rise / scale[0]) ** k[0] + (fall / scale[1]) ** k[1]
-        return torch.exp(psi - zeta) * group_advantage(v, i)
-
-    return mean("responses", term)
+    psi = c * torch.tanh(log_ratio(v, i, t) / c)
+    rise, fall = (math.log(1 + math.exp(sign * psi.item())) for sign in (1, -1))
+    zeta = (rise / scale[0]) ** k[0] + (fall / scale[1]) ** k[1]
+    return torch.exp(psi - zeta) * group_advantage(v, i)
 
 
 LITERAL: dict[str, Row] = {
@@ -368,24 +353,24 @@ LITERAL: dict[str, Row] = {
     "luspo": clipped("sums", 2e-3, 2.5e-3, w=geometric),
     "reinforce_pp": clipped("tokens", 0.2, 0.2, whitened),
     "rloo": reinforce("sums", leave_one_out),
-    "drpo": drpo(),
-    "mhpo": mhpo(),
+    "drpo": mean("budget", drpo),
+    "mhpo": mean("responses", mhpo),
     "dppo_tv": dppo(tv_away),
     "dppo_kl": dppo(kl_away),
-    "opsm": opsm(),
+    "opsm": mean("responses", opsm),
     "icepop": weighted("responses", 0.2, icepop),
     "max_rl": clipped("tokens", 0.2, 0.28, max_rl),
-    "vespo": vespo(to_sampler=False),
-    "vespo_sampler": vespo(to_sampler=True),
-    "top_entropy": top_entropy(),
-    "top_entropy_v2": top_entropy(over_kept=True),
+    "vespo": mean("tokens", vespo),
+    "vespo_sampler": mean("tokens", vespo, to_sampler=True),
+    "top_entropy": top_entropy,
+    "top_entropy_v2": partial(top_entropy, over_kept=True),
     "dro": mean("sums", dro),
-    "kimi_k2_5": kimi(0.8, 1.28),
-    "kimi_k2_5_log_ratio": kimi(math.exp(-0.2), math.exp(0.28)),
+    "kimi_k2_5": mean("tokens", kimi),
+    "kimi_k2_5_log_ratio": mean("tokens", kimi, low=math.exp(-0.2), high=math.exp(0.28)),
     "dppo_squared_kl": dppo(tv_away, centred, 0.001),
     "ipo": dppo(lambda p, q, a: abs(p - q) > 0.1, centred, 0.001),
     "opo": reinforce("sums", by_length),
-    "pass_at_k": clipped("tokens", 0.2, 0.28, pass_at_k(2)),
+    "pass_at_k": clipped("tokens", 0.2, 0.28, pass_at_k),
     "best_of_group": clipped("tokens", 0.2, 0.2, best_of_group),
     "lite_ppo": clipped("tokens", 0.2, 0.2, batch_scaled),
     "gdpo": clipped("tokens", 0.2, 0.28, gdpo),

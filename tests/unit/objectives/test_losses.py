@@ -1,4 +1,5 @@
-"""Loss, gradient and metrics of batches written down by hand."""
+"""Advantages, selected tokens, loss, gradient and metrics of batches written by hand. Splits and ranks are
+asked by the checks of every row."""
 
 import math
 from typing import Any
@@ -7,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tepo.objectives import Loss, Objective, TokenBatch, load_objective
-from tepo.objectives.functions import RUN
+from tepo.common.errors import UserError
+from tepo.objectives import Groups, Loss, Objective, TokenBatch, load_objective, names
+from tepo.objectives.functions import RUN, draws, tail_tokens
 from tepo.objectives.scope import Scope
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import PPO
@@ -21,7 +23,7 @@ def token(J: str, **lines: Any) -> Objective:
 
 
 # ratios ---------------------------------------------------------------------------------------------------------------
-GEOMETRIC = (1.2 * 0.9 * 1.5) ** (1 / 3)
+GEOMETRIC = 1.62 ** (1 / 3)
 PREFIX = [1.2, math.sqrt(1.08), GEOMETRIC]
 LINE_21 = "sg(exp(mean_i(d)))*(1 + (d - sg(d))/T)"
 
@@ -29,12 +31,10 @@ LINE_21 = "sg(exp(mean_i(d)))*(1 + (d - sg(d))/T)"
 @pytest.mark.parametrize(
     ("w", "ratios", "weights"),
     [
-        ("exp(mean_i(d))", [GEOMETRIC] * 3, [GEOMETRIC] * 3),  # no length under a mean over tokens: A w / N
         (LINE_21, [GEOMETRIC] * 3, [GEOMETRIC / 3] * 3),  # Algorithm 1, line 21 divides by the length (A7)
         # the full gradient of token j is the sum of p_t/t over t >= j
         ("exp(prefix_mean_i(d))", PREFIX, [sum(PREFIX[t] / (t + 1) for t in range(j, 3)) for j in range(3)]),
         ("clip(exp(d), sg(mean_i(exp(d))) - 0.1, 2)", [1.2, 1.1, 1.5], [1.2, 0.0, 1.5]),  # a bound of each response
-        ("exp(sum_i(d))", [1.62] * 3, [3 * 1.62] * 3),  # each token carries the terms of all three
     ],
 )
 def test_ratios(w, ratios, weights):
@@ -53,10 +53,11 @@ def test_exp_stops_at_20_from_above():
     assert (coefficients(objective, batch) / out.tokens["ratio"]).tolist() == pytest.approx([1.0, 0.0, 1.0, 1.0])
 
 
-def test_a_token_that_neither_policy_can_draw_has_ratio_1():
-    """log 0 is a finite floor on both sides, and takes no gradient."""
-    never = tensor(-math.inf, -1.0).requires_grad_()
-    batch = TokenBatch(tensor(-math.inf, -1.0), tensor(1.0, 1.0), torch.tensor([2]), never)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_token_that_neither_policy_can_draw_has_ratio_1(dtype):
+    """log 0 is a finite floor on both sides, though beyond float16's range, and takes no gradient."""
+    never = torch.tensor([-math.inf, -1.0], dtype=dtype).requires_grad_()
+    batch = TokenBatch(never.detach(), tensor(1.0, 1.0), torch.tensor([2]), never)
     out = loss_of(token("w*A"), batch)
     assert out.tokens["ratio"].tolist() == [1.0, 1.0]
     assert torch.autograd.grad(out.loss, never)[0].tolist() == [0.0, -0.5]
@@ -70,32 +71,20 @@ def test_long_prefixes_keep_their_precision_behind_other_responses():
 
 
 # clips ----------------------------------------------------------------------------------------------------------------
-LETTER = "min(w, clip(w, 1 - low, 1 + high))*A"  # A1
-DUAL = {"p": PPO, "J": "where(A < 0, max(p, 3*A), p)"}
-
-
 @pytest.mark.parametrize(
-    ("lines", "advantage", "slopes", "gains"),
+    ("J", "slopes", "gains"),
     [
-        # outside on the high side the gradient is 0, on the low side it flows
-        ({"J": PPO}, 2, [1.0, 1.8, 2.2, 0.0, 0.0], [1.0, 1.8, 2.2, 2.56, 2.56]),
-        ({"J": PPO}, -2, [0.0, -1.8, -2.2, -3.0, -8.0], [-1.6, -1.8, -2.2, -3.0, -8.0]),
-        # Eq. 4 to the letter: no lower bound where A < 0, and the gradient dies above the upper one
-        ({"J": LETTER}, -2, [-1.0, -1.8, -2.2, 0.0, 0.0], [-1.0, -1.8, -2.2, -2.56, -2.56]),
+        (PPO, [0.0, -1.8, -2.2, -3.0, -8.0], [-1.6, -1.8, -2.2, -3.0, -8.0]),
+        # Eq. 4 to the letter (A1): no lower bound where A < 0, and the gradient dies above the upper one
+        ("min(w, clip(w, 1 - low, 1 + high))*A", [-1.0, -1.8, -2.2, 0.0, 0.0], [-1.0, -1.8, -2.2, -2.56, -2.56]),
         # dual clip bounds the loss where the advantage is negative
-        (DUAL, -2, [0.0, -1.8, -2.2, -3.0, 0.0], [-1.6, -1.8, -2.2, -3.0, -6.0]),
-        # a clip whatever the sign
-        ({"J": "clip(w, 1 - low, 1 + high)*A"}, 2, [0.0, 1.8, 2.2, 0.0, 0.0], [1.6, 1.8, 2.2, 2.56, 2.56]),
+        (f"where(A < 0, max({PPO}, 3*A), {PPO})", [0.0, -1.8, -2.2, -3.0, 0.0], [-1.6, -1.8, -2.2, -3.0, -6.0]),
     ],
 )
-def test_clips(lines, advantage, slopes, gains):
-    """What has no gradient counts as clipped."""
-    objective, batch = load_objective("grpo_dapo", lines), by_hand([0.5, 0.9, 1.1, 1.5, 4.0], [advantage] * 5)
+def test_clips(J, slopes, gains):
+    objective, batch = token(J), by_hand([0.5, 0.9, 1.1, 1.5, 4.0], [-2] * 5)
     assert coefficients(objective, batch) == pytest.approx(slopes)
-    out = loss_of(objective, batch)
-    assert out.loss.item() == pytest.approx(-sum(gains) / 5)
-    if lines is not DUAL:  # its second bound is no clip of a ratio
-        assert out.tokens["clipped"].tolist() == [slope == 0 for slope in slopes]
+    assert loss_of(objective, batch).loss.item() == pytest.approx(-sum(gains) / 5)
 
 
 def test_sure_tokens_diverge_by_nothing_from_sure_tokens():
@@ -109,10 +98,7 @@ def test_sure_tokens_diverge_by_nothing_from_sure_tokens():
 @pytest.mark.parametrize(
     ("average", "keep", "scales"),
     [  # six tokens in three responses; the empty one counts in neither
-        ("tokens", "", [1 / 6] * 6),
         ("responses", "", [1 / 3, 1 / 9, 1 / 9, 1 / 9, 1 / 6, 1 / 6]),
-        ("sums", "", [1 / 3] * 6),
-        ("budget", "", [1 / 15] * 6),
         ("1/(7*B)", "", [1 / 21] * 6),
         ("groups", "", [1 / 8] * 4 + [1 / 4] * 2),  # A9: 4 tokens in one group, 2 in the other
         ("tokens", "finished", [1 / 3, 0, 0, 0, 1 / 3, 1 / 3]),
@@ -129,8 +115,7 @@ def test_an_average_divides_by_its_own_count(average, keep, scales):
 
 # corrections of the gap between sampler and trainer -------------------------------------------------------------------
 GAPS = [1.5, 4.0, 0.4, 0.8]  # pi_old / pi_sampler of each token
-U, PRODUCT = "exp(logp_old - logp_sampler)", "exp(sum_i(logp_old - logp_sampler))"
-TOKEN_MEAN = (1.5 + 2.0 + 0.4 + 0.8) / 4
+U, TOKEN_MEAN = "exp(logp_old - logp_sampler)", (1.5 + 2.0 + 0.4 + 0.8) / 4
 K3 = [value - 1 - math.log(value) for value in GAPS]  # 0.0945, 1.6137, 0.3163, 0.0231
 
 
@@ -138,13 +123,11 @@ K3 = [value - 1 - math.log(value) for value in GAPS]  # 0.0945, 1.6137, 0.3163, 
     ("name", "changes", "weights"),
     [
         ("icepop", {"alpha": 0.4 - 1e-12, "beta": 4.0 + 1e-12}, GAPS),
-        ("icepop", {"u": PRODUCT}, [0.0, 0.0, 0.0, 0.8]),
         # means over tokens of the mini-batch
         ("tis", {"u": f"min({U}, cap)", "v": "u/mean_b(u)"}, [x / TOKEN_MEAN for x in (1.5, 2.0, 0.4, 0.8)]),
         ("icepop", {"v": "k/mean_b(k)", "k": "u*((u >= 5) & (u <= 6))"}, [0.0] * 4),
         # rejection of responses: the geometric mean of the first is sqrt(6) = 2.45
         ("seq_mask_tis", {"m": "exp(g)", "v": "(m >= alpha) & (m <= beta)"}, [1.0, 0.0, 0.0, 1.0]),
-        ("trm", {"v": "max_i(k3(logp_sampler - logp_old)) <= delta", "delta": K3[1] + 1e-9}, [1.0] * 4),
         ("trm", {"v": "sum_i(k3(logp_sampler - logp_old)) <= delta", "delta": sum(K3[:2]) - 1e-9}, [0, 0, 1, 1]),
     ],
 )
@@ -156,24 +139,6 @@ def test_corrections(name, changes, weights):
 
 
 # penalties ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("kl", "value", "slope"),
-    [
-        ("k2(d)", lambda d: d * d / 2, lambda d: d),
-        ("k3(d)", lambda d: math.exp(-d) + d - 1, lambda d: 1 - math.exp(-d)),
-        ("abs(d)", abs, lambda d: (d > 0) - (d < 0)),
-        # r log r - r + 1: on samples of the old policy this is KL(pi || pi_old)
-        ("exp(d)*k3(d)", lambda d: d * math.exp(d) - math.exp(d) + 1, lambda d: d * math.exp(d)),
-    ],
-)
-def test_estimators(kl, value, slope):
-    objective, points = load_objective("tepo_kl_all", {"kl": kl, "beta": 1}), (0.0, 0.01, 5.0, -5.0)
-    batch = by_hand([math.exp(point) for point in points], [0.0] * 4)
-    expected = [value(point) for point in points]
-    assert loss_of(objective, batch).tokens["kl"].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert coefficients(objective, batch).tolist() == pytest.approx([-slope(d) for d in points], rel=1e-9, abs=1e-12)
-
-
 def test_k3_is_held_as_a_whole():
     """Below d = -20 it is e^20 - 21 without a gradient: with its exp alone held, its slope would push the wrong way."""
     objective = load_objective("tepo_kl_all", {"beta": 1, "J": "A*logp - beta*kl"})
@@ -185,10 +150,6 @@ def test_k3_is_held_as_a_whole():
 def of_case(case: TabularCase, name: str, **changes: Any) -> Loss:
     objective = load_objective(name, changes)
     return loss_of(objective, case.batch(objective))
-
-
-def mask(case: TabularCase, **changes: Any) -> Tensor:
-    return of_case(case, "tepo", **changes).tokens["kl_mask"]
 
 
 def test_masks_of_equation_4():
@@ -210,24 +171,20 @@ def test_entropy_change_readings():
         "(A > 0) & (-A*(logp + H_old) < -tol)": (a > 0) & (a * (lp + h) > 0),
     }
     for reading, places in expected.items():
-        assert torch.equal(mask(case, M=reading), places), reading
+        assert torch.equal(of_case(case, "tepo", M=reading).tokens["kl_mask"], places), reading
         assert 0 < places.sum() < (a > 0).sum(), "the reading separates tokens"
-    assert not mask(make_case(1, drift=0.0)).any(), "no entropy change before the first update (A6)"
+    still = of_case(make_case(1, drift=0.0), "tepo").tokens["kl_mask"]
+    assert not still.any(), "no entropy change before the first update (A6)"
 
 
-@pytest.mark.parametrize("name", ["tepo_kl_all", "tepo"])
-def test_full_kl_gradient_by_logits(name):
+def test_full_kl_gradient_by_logits():
     """d KL / dz_v = pi_v (log pi_v/q_v - KL), on the masked tokens, divided by all N tokens."""
     case = make_case(2)
-    with_kl, without = (
-        torch.autograd.grad(of_case(case, one, **changes).loss, case.logits)[0]
-        for one, changes in ((name, {"kl": "kl_old", "beta": 2}), ("tepo_no_kl", {}))
-    )
+    whole, policy = of_case(case, "tepo", kl="kl_old", beta=2), of_case(case, "tepo_no_kl")
+    with_kl, without = (torch.autograd.grad(one.loss, case.logits)[0] for one in (whole, policy))
     pi, q = torch.softmax(case.logits, -1).detach(), torch.softmax(case.old_logits, -1)
     kl = (pi * (pi / q).log()).sum(-1, keepdim=True)
-    expected = 2.0 * pi * ((pi / q).log() - kl) / len(case.tokens)
-    if name == "tepo":
-        expected = expected * mask(case)[:, None]
+    expected = 2.0 * pi * ((pi / q).log() - kl) / len(case.tokens) * whole.tokens["kl_mask"][:, None]
     torch.testing.assert_close(with_kl - without, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -291,7 +248,6 @@ BESIDE_V = {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"}
         ("cispo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         # without a clip: where the policy term has no gradient though A is not 0
         ("dppo_tv", {"low": 0.1, "high": 0.1}, [1.5, 0.5, 1.5, 0.5], [1, 0, 0, 1]),  # old probabilities of 0.37
-        ("gmpo", {}, [1.6, 0.5, 1.6, 0.5], [1, 0, 0, 1]),  # bounds of e^0.4 = 1.49 and 0.67
         ("best_of_group", {}, [1.5, 0.5, 1.1, 1.0], [1, 0, 0, 0]),  # its one bound is a min
         ("opsm", {"delta": 0.04}, [1.1, 1.1, 0.9, 0.95], [0, 0, 0, 0]),  # a mask is no clip: it has a metric of its own
     ],
@@ -316,3 +272,133 @@ def test_means_over_mini_batches_weigh_tokens_and_updates():
     assert means["actor/ratio_mean"] == pytest.approx((2 + 4 * 1.2) / 6)
     assert means["actor/pg_loss"] == pytest.approx((-1.0 - 3.6) / 2)
     assert dict(total.items())["actor/pg_loss"][1].item() == pytest.approx(2.0)
+
+
+# over a group, a rollout or a mini-batch ------------------------------------------------------------------------------
+SHARES = ("gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2")  # told apart by entropies too
+IN_THE_LOSS = {"reinforce_pp_no_group"}  # its advantage needs log-probs: the rollout hands over the reward
+
+
+def groups(rewards: list[float], ids: list[int], lengths: list[int] | None = None, **more: Any) -> Groups:
+    return Groups(tensor(*rewards), torch.tensor(ids), torch.tensor(lengths or [1] * len(ids)), **more)
+
+
+def advantages(name: str, given: Groups, **changes: Any) -> list[float]:
+    return load_objective(name, changes).advantages(given).tolist()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in names() if "eps" in load_objective(name).read and name not in IN_THE_LOSS]
+)
+def test_equal_rewards_and_groups_of_one_are_exactly_zero_without_eps(name):
+    """0/0 is 0. With eps `alike` of tepo/objectives/check.py asks every row. 0.1 eight times has a mean that is not 0.1
+    in floating point."""
+    more = {"old_entropies": torch.full((18,), 0.5), "max_new_tokens": 9, "finished": torch.ones(9) > 0}
+    more |= {"values": tensor(*[0.1] * 9)}  # as they are tracked: all alike
+    given = groups([0.0 if name in SHARES else 0.1] * 9, [1] * 8 + [2], [2] * 9, **more)
+    assert advantages(name, given, eps=0) == [0.0] * 18
+
+
+def test_gdpo_takes_named_rewards_one_by_one_with_their_weights():
+    """Where the first differs by 1 and the second by 0.1, a sum would let the first decide. All are short."""
+    named, part = tensor([1, 0.1], [0, 0], [1, 0], [0, 0.1]), 0.5 / math.sqrt(1 / 3)  # of what two of four have
+    given = groups(named.mean(1).tolist(), [1] * 4, named=named, weights=(3, 1), max_new_tokens=10)
+    total = tensor(4 * part, -4 * part, 2 * part, -2 * part)
+    assert advantages("gdpo", given) == pytest.approx((total / total.std()).tolist(), rel=1e-4)
+    with pytest.raises(UserError, match="a column for each weight"):
+        groups([1] * 4, [1] * 4, named=named, weights=(1,))
+
+
+# shares of entropy ----------------------------------------------------------------------------------------------------
+ENTROPIES = torch.rand(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
+
+
+def shaped(old: Tensor, rewards: tuple[float, ...] = (1, 1, 0, 1), lengths: tuple[int, ...] = (3, 1, 2, 4)) -> Groups:
+    return groups(list(rewards), [5] * len(rewards), list(lengths), old_entropies=old, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_advantages_depend_on_proportions_of_entropies_alone(name):
+    """Entropies of a nearly deterministic policy, 1e-9 nats say, are told apart like any others."""
+    for rewards in ((1, 1, 0, 1), (0, 1, 0, 0)):
+        expected = advantages(name, shaped(ENTROPIES, rewards))
+        assert advantages(name, shaped(1e-9 * ENTROPIES, rewards)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_sure_tokens_stay_finite():
+    """All successes sure at a position: equal shares, which keep the sum rule. A sure failure takes h_t alone."""
+    for name in SHARES:
+        assert all(map(math.isfinite, advantages(name, shaped(torch.zeros(10))))), name
+    assert advantages("gtpo", shaped(tensor(0, 0), (1, 1), (1, 1)), A="share_t(H_old, R > 0)") == [1.0, 1.0]
+    for name in ("gtpo_v2", "grpo_s_v2"):
+        lost = advantages(name, shaped(tensor(0, 1), (0, 0), (1, 1)), A="f")
+        assert lost == pytest.approx([-2.0, 0.0], abs=1e-6)
+    lost = advantages("gtpo_v2", shaped(tensor(1e-3, 1), (0, 0), (1, 1)), A="f")
+    assert lost == pytest.approx([-2000 / 1001, -2 / 1001], rel=1e-3)
+
+
+def test_length_term_of_4_5_1():
+    """L2 = 10, L1 = 2: as printed (T - 8)/10, then a jump to 1 beyond L2; the row has (T - 8)/2."""
+    given = groups([1] * 4, [5] * 4, [8, 9, 10, 11], old_entropies=torch.ones(38), max_new_tokens=10)
+    as_printed = "where(T > L, 1, clip((T - (1 - buffer)*L)/L, 0, 1))"
+    found = advantages("gtpo_clipped", given, A="P*R", P=as_printed)
+    assert [found[place] for place in (0, 8, 17, 27)] == pytest.approx([0, 0.1, 0.2, 1])
+
+
+# tokens that are selected ---------------------------------------------------------------------------------------------
+def test_tail_tokens_leaves_out_the_largest_until_the_mean_is_at_most_the_bound():
+    """Of 2 2 7 9 1 the fourth may not leave nor counts. A bound may be met; of two alike the larger tie goes."""
+    among, ties = torch.tensor([True, True, True, False, True]), tensor(0, 1, 2, 3, 4)
+    for bound, expected in ((3, [0, 0, 0, 0, 0]), (1.6, [0, 1, 1, 0, 0]), (0.5, [1, 1, 1, 0, 1])):
+        assert tail_tokens(tensor(2, 2, 7, 9, 1), among, bound, ties, None).int().tolist() == expected
+
+
+def test_draws_are_uniform_and_others_with_another_salt():
+    batch = make_case(0, repeat=400).batch(load_objective("grpo_dapo"))
+    number = draws(batch, 1)
+    assert number.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert torch.histc(number, 10, 0, 1).min() > 0.08 * len(number)
+    assert number.unique().shape == number.shape
+    assert not torch.equal(draws(batch, 6), number)
+
+
+def weights(objective: Objective, batch: TokenBatch, salt: int = 0) -> list[float]:
+    """The line `v` of each token."""
+    return loss_of(objective, batch, salt).tokens["weight"].tolist()
+
+
+def test_clip_cov_draws_strictly_inside_its_bounds():
+    """Log-probs less their mean of -1.75: 0.75, -2.25, -1.25, 2.75; covariances 0.75, 4.5, 1.25, 5.5. With bounds of
+    1.25 and 5.5 the second alone is inside."""
+    logprobs = tensor(-1, -4, -3, 1)
+    batch = TokenBatch(logprobs, tensor(1, -2, -1, 2), torch.tensor([4]), logprobs, uid=torch.arange(1))
+    objective = load_objective("clip_cov", {"share": 1, "alpha": 1.25, "beta": 5.5})
+    assert objective.prepare(batch).values[objective.planned[-1].number].tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("least", [0.0, 0.1])
+def test_steer_counts_the_largest_change_as_at_least_the_floor(least):
+    """On-policy |Omega| = |A (1 - pi) (log pi + H)|, here 0.05 (1 - 1/e) and a third of it."""
+    batch = by_hand([1.0, 1.0], [0.05, -0.05 / 3], old_entropies=tensor(2.0, 2.0))
+    size = [0.05 * (1 - math.exp(-1)), 0.05 / 3 * (1 - math.exp(-1))]
+    expected = [0.8 ** (x / max(size[0], least)) for x in size]
+    assert weights(load_objective("steer", {"least": least}), batch) == pytest.approx(expected, rel=1e-9)
+
+
+def test_steer_takes_sure_and_impossible_tokens_as_nearly_so():
+    """pi and pi_old stay inside [1e-8, 1 - 1e-8], as in the released code: Omega is finite, and no weight is NaN."""
+    logprobs = tensor(0.0, -100.0, -1.0)
+    batch = TokenBatch(logprobs, tensor(1, 1, 1), torch.tensor([3]), logprobs, old_entropies=tensor(1, 1, 3))
+    p = [1 - 1e-8, 1e-8, math.exp(-1)]
+    size = [abs((1 - x) * (math.log(x) + h)) for x, h in zip(p, (1, 1, 3), strict=True)]
+    found = weights(load_objective("steer", {"least": 0}), batch)
+    assert found == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-9)
+
+
+def test_ties_stay_by_uid_and_then_by_position():
+    """Responses 7, 2**62 and 5, in that order in the batch; four of six tokens tie, and three of all stay."""
+    entropies, uid = tensor(1.0, 1.0, 1.0, 2.0, 0.5, 1.0), torch.tensor([7, 2**62, 5])
+    batch = by_hand([1.0] * 6, [1.0] * 6, [2, 2, 2], entropies=entropies, uid=uid)
+    objective = load_objective("top_entropy_v2", {"share": 0.5})
+    for salt in range(3):
+        assert [value > 0 for value in weights(objective, batch, salt)] == [True, False, False, True, False, True]

@@ -1,12 +1,8 @@
 """What docs/paper.md says of the theory, on tabular softmax policies."""
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
-
-SEEDS = range(20)
 
 
 def entropy(z: Tensor) -> Tensor:
@@ -14,16 +10,10 @@ def entropy(z: Tensor) -> Tensor:
 
 
 def table(seed: int) -> tuple[Tensor, Tensor]:
-    """Random logits and advantages."""
+    """Random logits and advantages of six actions."""
     generator = torch.Generator().manual_seed(seed)
     z, a = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(2))
     return 1.5 * z, a
-
-
-def covariance(z: Tensor, a: Tensor) -> Tensor:
-    """Cov over a ~ pi of log pi and A."""
-    pi, logs = torch.softmax(z, 0), torch.log_softmax(z, 0)
-    return (pi * logs * a).sum() - (pi * logs).sum() * (pi * a).sum()
 
 
 def slope(f, z: Tensor) -> Tensor:
@@ -36,15 +26,9 @@ def policy_gradient(z: Tensor, a: Tensor) -> Tensor:
     return slope(lambda leaf: (torch.softmax(leaf, 0) * a).sum(), z)
 
 
-def sampled_gradient(z: Tensor, action: int, advantage: float) -> Tensor:
-    """A grad log pi(action): what one sampled token adds to the update."""
-    return advantage * slope(lambda leaf: torch.log_softmax(leaf, 0)[action], z)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_gradients_of_equations_1_and_3(seed):
+def test_gradients_of_equations_1_and_3():
     """Eq. 1 leaves out a minus sign."""
-    z, a = table(seed)
+    z, a = table(0)
     pi, logs = torch.softmax(z, 0), torch.log_softmax(z, 0)
     torch.testing.assert_close(slope(entropy, z), -pi * (logs + entropy(z)))
     torch.testing.assert_close(policy_gradient(z, a), pi * (a - (pi * a).sum()))
@@ -52,58 +36,42 @@ def test_gradients_of_equations_1_and_3(seed):
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 10.0])
 def test_lemma_3_1(beta):
-    """pi_k exp(A/beta) / Z maximises E_p[A] - beta KL(p || pi_k): stationary in logits, and above every policy tried.
-    Its value is beta log Z, and the gap to any p is beta KL(p || best), which is Appendix A."""
+    """pi_k exp(A/beta) / Z maximises E_p[A] - beta KL(p || pi_k): its value is beta log Z, and the gap to any p is
+    beta KL(p || best), which is Appendix A."""
     z, a = table(0)
-    old, p = torch.log_softmax(z, 0), torch.softmax(z, 0)
-
-    def value(logits: Tensor) -> Tensor:
-        p = torch.softmax(logits, 0)
-        return (p * a).sum() - beta * (p * (torch.log_softmax(logits, 0) - old)).sum()
-
     best = z + a / beta
-    assert slope(value, best).abs().max() < 1e-12
-    generator = torch.Generator().manual_seed(1)
-    for scale, _ in itertools.product((0.01, 0.3, 3.0), range(50)):
-        assert value(best + scale * torch.randn(6, generator=generator, dtype=torch.float64)) < value(best)
-    torch.testing.assert_close(value(best), beta * torch.logsumexp(old + a / beta, 0))
-    torch.testing.assert_close(value(z), value(best) - beta * (p * (old - torch.log_softmax(best, 0))).sum())
+
+    def divergence(p: Tensor, q: Tensor) -> Tensor:
+        return (torch.softmax(p, 0) * (torch.log_softmax(p, 0) - torch.log_softmax(q, 0))).sum()
+
+    highest = beta * torch.logsumexp(torch.log_softmax(z, 0) + a / beta, 0)
+    for p in (best, z, *(table(seed)[0] for seed in range(1, 20))):
+        value = (torch.softmax(p, 0) * a).sum() - beta * divergence(p, z)
+        torch.testing.assert_close(value, highest - beta * divergence(p, best))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(9))
 def test_equation_18_holds_to_first_order_for_the_natural_gradient(seed):
     """Tabular softmax: the natural gradient step adds eta A to the logits; dH = -eta Cov + O(eta^2)."""
     z, a = table(seed)
-    errors = [abs(float((entropy(z + eta * a) - entropy(z)) / eta + covariance(z, a))) for eta in (1e-2, 1e-3)]
+    pi, logs = torch.softmax(z, 0), torch.log_softmax(z, 0)
+    covariance = (pi * logs * a).sum() - (pi * logs).sum() * (pi * a).sum()
+    errors = [abs(float((entropy(z + eta * a) - entropy(z)) / eta + covariance)) for eta in (1e-2, 1e-3)]
     assert errors[1] < 1e-2
     assert errors[1] == pytest.approx(errors[0] / 10, rel=0.2, abs=1e-6)
-    pi = torch.softmax(z, 0)
     fisher = torch.diag(pi) - torch.outer(pi, pi)  # F (A - c) = grad J for any constant c
     torch.testing.assert_close(fisher @ (a - 0.7), policy_gradient(z, a))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_inner_product_of_one_token(seed):
-    """<grad H, A grad log pi_a> = -A (u_a - E_pi[u]) with u = pi (log pi + H): the exact form of Lemma 3.2's
+def test_inner_product_of_one_token():
+    """<grad H, grad log pi_a> = -(u_a - E_pi[u]) with u = pi (log pi + H): the exact form of Lemma 3.2's
     product."""
-    z, _ = table(seed)
+    z, _ = table(0)
     pi = torch.softmax(z, 0)
     u = pi * (torch.log_softmax(z, 0) + entropy(z))
-    for action, advantage in itertools.product(range(6), (1.0, -2.0)):
-        product = (slope(entropy, z) * sampled_gradient(z, action, advantage)).sum()
-        torch.testing.assert_close(product, -advantage * (u[action] - (pi * u).sum()))
-
-
-def test_the_mask_of_equation_4_picks_confident_tokens():
-    """Among tokens with A > 0, a falling entropy means u_a above its mean: here nearly the tokens with log pi > -H, and
-    far from all (Theorem 3.1)."""
-    falls, likely = [], []
-    for z, _ in map(table, range(200)):
-        for action in range(6):
-            falls.append(bool(entropy(z + 1e-4 * sampled_gradient(z, action, 1.0)) < entropy(z)))
-            likely.append(bool(torch.log_softmax(z, 0)[action] > -entropy(z)))
-    assert 0.05 < sum(falls) / len(falls) < 0.5
-    assert sum(one == other for one, other in zip(falls, likely, strict=True)) / len(falls) > 0.9
+    for action in range(6):
+        push = slope(lambda leaf, action=action: torch.log_softmax(leaf, 0)[action], z)
+        torch.testing.assert_close((slope(entropy, z) * push).sum(), -(u[action] - (pi * u).sum()))
 
 
 def test_sequence_weights_of_appendix_b():

@@ -37,13 +37,16 @@ def write_gguf(
     writer, config = GGUFWriter(str(file), kind), json.loads((folder / "config.json").read_bytes())
     writer.add_name("laptop")
     writer.add_block_count(blocks)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
+    for add, key in (
+        (writer.add_context_length, "max_position_embeddings"),
+        (writer.add_embedding_length, "hidden_size"),
+        (writer.add_feed_forward_length, "intermediate_size"),
+        (writer.add_head_count, "num_attention_heads"),
+        (writer.add_head_count_kv, "num_key_value_heads"),
+        (writer.add_layer_norm_rms_eps, "rms_norm_eps"),
+        (writer.add_vocab_size, "vocab_size"),
+    ):
+        add(config[key])
     if tokens:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre("qwen2")

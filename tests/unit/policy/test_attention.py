@@ -1,4 +1,4 @@
-"""Attention over packed sequences, the kernels it takes, layers that are compiled, and the check of all these."""
+"""Sequences side by side in micro-batches, attention over them, its kernels, compiled layers, and their check."""
 
 import sys
 from collections import Counter
@@ -7,8 +7,11 @@ from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.common.errors import UserError
@@ -18,9 +21,10 @@ from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import kernel_attention, packed_attention
 from tepo.policy.model.compiled_layers import FAMILIES, compile_layers, norm
-from tepo.policy.model.kernel_attention import flash4, sdpa_blocks, varlen
+from tepo.policy.model.kernel_attention import sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
-from tepo.policy.packing.packing import pack
+from tepo.policy.packing.load_balance import Sequences, deal
+from tepo.policy.packing.packing import pack, split_by_tokens
 from tests.support.models import gradients, make_groups, make_model, plain_statistics
 
 
@@ -105,22 +109,18 @@ def torch_2_13(query, key, value, *offsets, scale=None, window_size=(-1, -1), en
     return torch.cat(list(segments(query, key, value, *offsets[:2], scale, window_size)))
 
 
-def assert_equals_sdpa(kernel, window):
-    """Outputs and gradients."""
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("version", [torch_2_11, torch_2_13])
+def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window):
+    """Outputs and gradients are those of sdpa."""
+    torchs_varlen(version)
     layout = SegmentLayout(packed := pack(make_groups(longest=30)))
     torch.manual_seed(0)
     wide = {"dtype": torch.float64, "requires_grad": True}
     tensors = [torch.randn(len(packed.tokens), heads, 8, **wide) for heads in (4, 2, 2)]
-    outputs = [way(*tensors, Attention(layout, 0.3, window)) for way in (kernel, sdpa_blocks)]
+    outputs = [way(*tensors, Attention(layout, 0.3, window)) for way in (varlen, sdpa_blocks)]
     weight = torch.randn_like(outputs[0])
     torch.testing.assert_close(*((out, *torch.autograd.grad((out * weight).sum(), tensors)) for out in outputs))
-
-
-@pytest.mark.parametrize("window", [None, 5])
-@pytest.mark.parametrize("version", [torch_2_11, torch_2_13])
-def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window):
-    torchs_varlen(version)
-    assert_equals_sdpa(varlen, window)
 
 
 def flash_attn_varlen_func(
@@ -145,16 +145,10 @@ def flash_attn_4(monkeypatch):
     return cute.flash_attn_varlen_func
 
 
-@pytest.mark.usefixtures("flash_attn_4")
-@pytest.mark.parametrize("window", [None, 5])
-def test_flash_attn_4_is_called_as_it_wants_it(window):
-    assert_equals_sdpa(flash4, window)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_model_that_was_told_to_takes_flash_attn_4_and_keeps_it(flash_attn_4, monkeypatch, checkpointing):
+@pytest.mark.parametrize(("window", "checkpointing"), [(None, False), (5, True)])
+def test_a_model_that_was_told_to_takes_flash_attn_4_and_keeps_it(flash_attn_4, monkeypatch, window, checkpointing):
     monkeypatch.setattr(packed_attention, "_SHORT", 0)  # on a CPU even short segments
-    plain, told = (make_model("mistral", sliding_window=5) for _ in range(2))
+    plain, told = (make_model("mistral", sliding_window=window) for _ in range(2))
     packed_attention.choose_kernels(told, ["flash4"])
     packed = pack(make_groups(longest=40))
     if checkpointing:
@@ -170,15 +164,7 @@ def test_the_functions_that_are_compiled_are_those_of_every_family(family):
     """Uncompiled they have the same bits. Each is called, and another model of the family keeps its own."""
     plain, ours, packed = make_model(family), make_model(family), pack(make_groups())
     called = Counter()
-
-    def counted(function):
-        def call(*given):
-            called[function.__name__] += 1
-            return function(*given)
-
-        return call
-
-    compile_layers(ours, counted)
+    compile_layers(ours, lambda function: lambda *given: called.update([function.__name__]) or function(*given))
     values = [token_statistics(model, packed).logprobs for model in (ours, plain)]
     assert torch.equal(*values)
     assert called == {"norm": 9 if family == "qwen3" else 5, "gated": 2, "rotated": 2}
@@ -209,19 +195,11 @@ def test_a_fault_of_a_kernel_is_noticed(monkeypatch):
     """A window that is one too wide, a norm with another epsilon, the log-prob of the next token."""
     case, right = Segments("window", ((6, (20,)), (3, (5, 9))), (4, 2), 16, 7), kernel_check.attend
     assert wrong([*attention_errors(case, "cpu"), *layer_errors("cpu", lambda it: it), *logprob_errors("cpu")]) == []
-
-    def changed(function):
-        return (lambda *given, eps: function(*given, eps=0.1)) if function is norm else function
-
-    assert "norm: error, output" in wrong(layer_errors("cpu", changed))
-    shifted = logprob_errors(
-        "cpu", lambda hidden, weight, targets: fused()(hidden, weight, (targets + 1) % len(weight))
-    )
+    other_norm = layer_errors("cpu", lambda it: (lambda *given, eps: it(*given, eps=0.1)) if it is norm else it)
+    assert "norm: error, output" in wrong(other_norm)
+    shifted = logprob_errors("cpu", lambda *given: fused()(*given[:2], (given[2] + 1) % len(given[1])))
     assert "error, log-prob, rms" in wrong(shifted)
-
-    def wider(*tensors, how):
-        return right(*tensors, how=replace(how, window=how.window + 1))
-
+    wider = mock.Mock(side_effect=lambda *given, how: right(*given, how=replace(how, window=how.window + 1)))
     monkeypatch.setattr(kernel_check, "attend", wider)
     assert "window: error, output" in wrong(attention_errors(case, "cpu"))
 
@@ -229,15 +207,65 @@ def test_a_fault_of_a_kernel_is_noticed(monkeypatch):
 def test_kernels_that_a_run_asks_for_are_tried_before_it_begins(monkeypatch):
     """With the heads and the windows of its model."""
     sizes = SimpleNamespace(num_attention_heads=4, num_key_value_heads=2, hidden_size=64, sliding_window=32)
-    tried = []
-
-    def attention(query, *rest, how):
-        tried.append((query.shape[1:], how.window))
-        return kernel_check.attend(query, *rest, how=how)
-
+    attention = mock.Mock(side_effect=kernel_check.attend)
     monkeypatch.setattr(kernel_check, "flash4", attention)
     check_kernels(["flash4"], sizes, "cpu")
+    tried = [(call.args[0].shape[1:], call.kwargs["how"].window) for call in attention.call_args_list]
     assert tried == [((4, 16), None), ((4, 16), 50)]
     monkeypatch.setattr(kernel_check, "flash4", lambda *given, how: 1.1 * attention(*given, how=how))
     with pytest.raises(UserError, match="flash4 does not hold here against torch: all keys: error, output"):
         check_kernels(["flash4"], sizes, "cpu")
+
+
+# micro-batches --------------------------------------------------------------------------------------------------------
+def test_layout_of_two_groups():
+    """An empty response trains nothing."""
+    packed = pack([([5, 6], [[1, 2, 3], [], [4]]), ([7], [[8, 9]])])
+    assert packed.tokens.tolist() == [5, 6, 1, 2, 7, 8]
+    assert packed.positions.tolist() == [0, 1, 2, 3, 0, 1]
+    assert packed.targets.tolist() == [1, 2, 3, 4, 8, 9]
+    assert packed.rows.tolist() == [1, 2, 3, 1, 4, 5]
+    assert packed.lengths.tolist() == [3, 0, 1, 2]
+    with pytest.raises(ValueError, match="at least one"):
+        pack([([], [[1]])])
+
+
+sequences = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(st.integers(0, 12), min_size=1, max_size=5)), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sequences, st.integers(1, 60))
+def test_every_sequence_once_in_order_within_the_budget(groups, budget):
+    prompts = [prompt for prompt, lengths in groups for _ in lengths]
+    lengths = [length for _, lengths in groups for length in lengths]
+    owners = [number for number, (_, lengths) in enumerate(groups) for _ in lengths]
+    batches = split_by_tokens(prompts, lengths, owners, budget)
+    assert [index for batch in batches for index in batch] == list(range(len(lengths)))
+
+    def pushed(batch: list[int]) -> int:
+        return sum(max(lengths[i] - 1, 0) for i in batch) + sum(groups[g][0] for g in {owners[i] for i in batch})
+
+    assert all(pushed(batch) <= budget or len(batch) == 1 for batch in batches)
+    for number, (prompt, own) in enumerate(groups):
+        if prompt + sum(max(length - 1, 0) for length in own) <= budget:
+            assert sum(any(owners[i] == number for i in batch) for batch in batches) == 1, "a group that fits was cut"
+
+
+@pytest.mark.parametrize("ranks", [2, 16, 100])
+@pytest.mark.parametrize("budget", [1, 3000, 10**7])
+def test_every_sequence_is_in_one_micro_batch_that_fits(ranks: int, budget: int) -> None:
+    """A mini-batch of the paper: 16 groups of 8; lognormal responses of 2k tokens on average, at most 8,192."""
+    rng = np.random.default_rng(7)
+    responses = np.minimum(rng.lognormal(np.log(2000) - 0.32, 0.8, 128).astype(np.int64) + 1, 8192)
+    given = Sequences(np.repeat(rng.integers(60, 400, 16), 8), responses, np.repeat(np.arange(16), 8))
+    whole = [part.tolist() for part in (given.prompts, given.responses, given.groups)]
+    shares = deal(*whole, budget, ranks)
+    parts = [part for rank in shares for part in rank]
+    assert sorted(index for part in parts for index in part) == list(range(128))
+    assert all(len(part) < 2 or given.pushed(part) <= budget for part in parts)
+    assert all(part == sorted(part) for part in parts), "a group's responses must lie side by side"
+    assert len(shares) == ranks
+    assert len({len(rank) for rank in shares}) == 1
+    assert shares == deal(*whole, budget, ranks)

@@ -46,17 +46,11 @@ def logprobs(model: nn.Module) -> Tensor:
         return token_statistics(model, PACKED).logprobs
 
 
-def frozen(model: nn.Module) -> dict[str, bytes]:
-    """The bits of all weights that are no adapter."""
-    return {name: value.float().numpy().tobytes() for name, value in model.state_dict().items() if ".lora_" not in name}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_merged_and_unmerged_are_one_policy_and_only_adapters_have_gradients(family: str) -> None:
     model = adapted(family)
     plain = merged(model, family)
-    before = tiny_model(family)
-    assert float((logprobs(plain) - logprobs(before)).abs().max()) > 0.1  # they do change it
+    assert float((logprobs(plain) - logprobs(tiny_model(family))).abs().max()) > 0.1  # they do change it
     torch.testing.assert_close(logprobs(model), logprobs(plain), atol=1e-5, rtol=0)
     found = gradients(model, token_statistics(model, PACKED).logprobs.square().mean())
     assert found.keys() == {name for name, _ in model.named_parameters() if ".lora_" in name}
@@ -78,7 +72,7 @@ def test_after_a_hundred_merges_the_frozen_weights_have_the_same_bits(dtype: tor
     """Tied embeddings among them. The initial policy is asked between a forward and its backward."""
     model = tiny_model().to(dtype)
     add_adapters(model, RANK, 6.0, seed=1)
-    bits, start = frozen(model), logprobs(model)
+    before, start = {name: value.clone() for name, value in model.state_dict().items()}, logprobs(model)
     engine, sampler = TorchEngine(model, compose([]).train), TorchSampler(model, TOKENIZER)
     for number in range(100):
         full_state(model)
@@ -87,12 +81,13 @@ def test_after_a_hundred_merges_the_frozen_weights_have_the_same_bits(dtype: tor
             with adapters_off(model):
                 initial = logprobs(model)
             engine.backward(loss)
-            moved = engine.step(1e-2)
+            metrics = engine.step(1e-2)
     sampler.sample(PROMPTS[:1], KEYS[:1], SamplingParams(n=1, temperature=1.0, max_new_tokens=1))
-    assert moved["actor/grad_norm"] > 0
+    assert metrics["actor/grad_norm"] > 0
     assert float((logprobs(model) - start).abs().mean()) > 0.1
     assert torch.equal(initial, start)
-    assert frozen(model) == bits
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if ".lora_" in name}
     assert {master.dtype for master in engine.masters.values()} == {torch.float32}
     assert engine.weights()["lm_head.weight"].data_ptr() == engine.weights()["model.embed_tokens.weight"].data_ptr()
 
@@ -109,7 +104,6 @@ def test_the_first_adapters_change_nothing_and_depend_on_the_seed_alone() -> Non
     for name, value in one.items():
         assert torch.equal(value, same[name])
         assert not torch.equal(value, other[name])
-        assert value.shape[0] == RANK
         assert 0.5 * value.shape[1] ** -0.5 < float(value.detach().abs().max()) <= value.shape[1] ** -0.5
 
 

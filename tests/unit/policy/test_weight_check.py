@@ -1,5 +1,4 @@
-"""Folders and hub models whose weights are not those of their configuration are refused before anything is made of
-them."""
+"""Every way in of weights: what is wrong with them is said before anything is made of them."""
 
 import json
 import os
@@ -7,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.policy.model import model_location
+from tepo.policy.model.fetch import fetch, read_gguf
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import add_adapters, load_adapters, save_adapters
 from tepo.policy.model.model_location import base_fingerprint, load_options, resolve
@@ -25,6 +26,8 @@ from tepo.sampling.vllm.server_sampler import serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
+from tests.support.runs import write
+from tests.unit.policy.gguf_files import Arrays, write_gguf
 
 Tensors = dict[str, Tensor]
 EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
@@ -45,10 +48,6 @@ def without(*parts: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {name: value for name, value in tensors.items() if not any(part in name for part in parts)}
 
 
-def beside(**more: Tensor) -> Callable[[Tensors], Tensors]:
-    return lambda tensors: tensors | {name.replace("__", "."): value for name, value in more.items()}
-
-
 def spoilt(name: str, value: float) -> Callable[[Tensors], Tensors]:
     def edit(tensors: Tensors) -> Tensors:
         tensors[name].view(-1)[7] = value
@@ -57,23 +56,15 @@ def spoilt(name: str, value: float) -> Callable[[Tensors], Tensors]:
     return edit
 
 
-def configure(folder: Path, **values: object) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-
-LAYERS = {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}
-
-
 @pytest.mark.parametrize(
     ("edit", "config", "message"),
     [
         (without(NORM), {}, rf"half a download.*\(1 missing: {NORM}\)"),
         (lambda tensors: {"x": ONES}, {}, "those of another model .*26 missing: .*; 1 too many: x"),
-        (dict, LAYERS, r"it says 4 layers, they have 2 \(24 missing"),
+        (dict, {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}, "it says 4 layers, they have 2"),
         (dict, {"tie_word_embeddings": False}, r"saved without their head.*1 missing: lm_head.weight"),
         (lambda t: t | {"lm_head.weight": t[EMBEDDING] + 1}, {}, "says that lm_head.weight is model.embed"),
-        (beside(model__layers__0__mlp__up_proj__lora_A__weight=ONES), {}, "adapters"),
+        (lambda t: t | {"model.layers.0.mlp.up_proj.lora_A.weight": ONES}, {}, "adapters"),
         (dict, {"quantization_config": {"quant_method": "fp8"}}, "quantised"),
         (dict, {"transformers_weights": "../other.safetensors"}, "other weights .*transformers_weights"),
         (spoilt(NORM, torch.nan), {}, f"{NORM} is not finite: 1 of 96 numbers"),
@@ -83,7 +74,8 @@ def test_weights_that_are_not_those_of_the_configuration(
     folder: Path, edit: Callable[[Tensors], Tensors], config: dict[str, object], message: str
 ) -> None:
     change(folder, edit)
-    configure(folder, **config)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
     with pytest.raises(UserError, match=message) as refused:
         load_policy(str(folder))
     assert refused.value.exit_code == 2
@@ -96,9 +88,8 @@ def test_weights_that_are_not_those_of_the_configuration(
         lambda tensors: {name.removeprefix("model."): value for name, value in tensors.items()},
         lambda tensors: {name: value.bfloat16() for name, value in tensors.items()},
         # what the model's class ignores: old models hold masks of whole numbers and infinities there
-        beside(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(16, dtype=torch.int8)),
+        lambda t: t | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16, dtype=torch.int8)},
     ],
-    ids=["head beside", "without prefix", "another type", "ignored"],
 )
 def test_the_same_weights_in_other_words_are_taken(folder: Path, edit: Callable[[Tensors], Tensors]) -> None:
     change(folder, edit)
@@ -120,15 +111,14 @@ def test_experts_that_transformers_puts_together(folder: Path) -> None:
 
 
 # the folder -----------------------------------------------------------------------------------------------------------
-def shards(folder: Path, **names: str) -> None:
-    """Cut the weights into two files with their index. names: further entries of the index."""
+def shards(folder: Path, **more: str) -> None:
+    """Cut the weights into two files with their index. more: its further entries."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for file in set(files.values()):
         save_file({name: value for name, value in tensors.items() if files[name] == file}, folder / file)
-    named = files | {name.replace("__", "."): file for name, file in names.items()}
-    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": named}))
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": files | more}))
 
 
 def test_shards_and_links_as_the_hubs_cache_has_them(folder: Path) -> None:
@@ -167,12 +157,7 @@ def test_folders_that_are_not_one_model(folder: Path, damage: Callable[[Path], o
 @pytest.mark.peft
 @pytest.mark.parametrize(
     "damage",
-    [
-        without("q_proj.lora_A"),
-        beside(more=ONES),
-        spoilt("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", torch.nan),
-    ],
-    ids=["less", "more", "NaN"],
+    [without("q_proj.lora_A"), spoilt("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", torch.nan)],
 )
 def test_adapters_that_are_not_all_there(tmp_path: Path, damage: Callable[[Tensors], Tensors]) -> None:
     model, file = load_policy("package:laptop").model, tmp_path / "adapter_model.safetensors"
@@ -225,12 +210,11 @@ def test_a_hubs_model_is_the_commit_that_its_id_names(snapshot: Path, tmp_path: 
     assert command[command.index("--revision") + 1] == LATER
 
 
-@pytest.mark.parametrize("revision", [None, COMMIT[:7]])
-def test_a_commit_that_nobody_here_knows(snapshot: Path, revision: str | None) -> None:
+@pytest.mark.parametrize("words", [[], [f"model.revision={COMMIT[:7]}"]])
+def test_a_commit_that_nobody_here_knows(snapshot: Path, words: list[str]) -> None:
     shutil.rmtree(snapshot.parents[1] / "refs")
-    with pytest.raises(UserError, match="the commit of owner/tiny is not known here") as refused:
-        run_id(compose(["model=owner/tiny", *([f"model.revision={revision}"] if revision else [])]))
-    assert "model.revision=COMMIT" in refused.value.fix
+    with pytest.raises(UserError, match="the commit of owner/tiny is not known here"):
+        run_id(compose(["model=owner/tiny", *words]))
 
 
 def test_another_model_is_not_taken_at_the_commit_of_the_one_it_replaces() -> None:
@@ -242,14 +226,12 @@ def test_another_model_is_not_taken_at_the_commit_of_the_one_it_replaces() -> No
 
 # bases on record ------------------------------------------------------------------------------------------------------
 def test_a_base_has_the_hash_of_its_files_or_the_one_on_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder.parent / "records").mkdir()
-    known = folder.parent / "records" / "bases.json"
     monkeypatch.setenv("TEPO_PATH", str(folder.parent))
     monkeypatch.chdir(folder.parent)
     there = base_fingerprint("model", None)
     assert there == base_fingerprint("package:laptop", None)
     made = {"command": "tepo model warmstart model", "cpu": "Fast"}
-    known.write_text(json.dumps({"model": {"hash": "of another", "made": made}}))
+    known = write(folder.parent / "records/bases.json", json.dumps({"model": {"hash": "of another", "made": made}}))
     assert base_fingerprint("model", None) == there
     shutil.rmtree(folder)
     assert base_fingerprint("model", None) == "of another"
@@ -257,6 +239,64 @@ def test_a_base_has_the_hash_of_its_files_or_the_one_on_record(folder: Path, mon
         resolve("model")
     assert "tepo model warmstart model" in str(refused.value.fix)
     known.write_text("[]")
-    with pytest.raises(UserError, match="the bases on record are damaged") as refused:
+    with pytest.raises(UserError, match="the bases on record are damaged"):
         base_fingerprint("model", None)
-    assert str(refused.value.where) == str(known)
+
+
+# GGUF -----------------------------------------------------------------------------------------------------------------
+UP = "blk.1.ffn_up.weight"
+
+
+def test_a_whole_file_is_the_model(tmp_path: Path) -> None:
+    model, tokenizer = read_gguf(write_gguf(tmp_path / "own.gguf"))
+    for name, value in load_policy("package:laptop").model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value.bfloat16()), name
+    assert tokenizer("12")["input_ids"] == load_policy("package:laptop").tokenizer("12")["input_ids"]
+
+
+def test_a_file_with_a_head_of_its_own_in_another_type_and_order(tmp_path: Path) -> None:
+    def edit(arrays: Arrays) -> Arrays:
+        arrays["output.weight"] = arrays["token_embd.weight"] + 1
+        return {name: value.astype(np.float16) for name, value in reversed(arrays.items())}
+
+    model, _ = read_gguf(write_gguf(tmp_path / "own.gguf", edit))
+    assert not model.config.tie_word_embeddings
+    added = model.state_dict()["lm_head.weight"] - model.state_dict()["model.embed_tokens.weight"]
+    assert added.mean().item() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("edit", "blocks", "message"),
+    [
+        (lambda arrays: arrays | {UP: arrays[UP][:-4]}, 2, r"1 of another shape: .*up_proj.weight \(252 x 96 in place"),
+        (dict, 3, r"it says 3 layers, they have 2 \(12 missing: .*layers.2"),
+        (lambda arrays: arrays | {"rope_freqs.weight": np.ones(16, np.float32)}, 2, "1 too many: rope_freqs.weight"),
+        (lambda arrays: arrays | {UP: arrays[UP] * np.inf}, 2, "mlp.up_proj.weight is not finite"),
+    ],
+)
+def test_tensors_that_are_not_those_of_the_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Arrays], Arrays], blocks: int, message: str
+) -> None:
+    monkeypatch.setenv("TEPO_MODELS", str(tmp_path / "models"))
+    file = write_gguf(tmp_path / "own.gguf", edit, blocks=blocks)
+    with pytest.raises(UserError, match=message) as refused:
+        fetch("own", file)
+    assert (refused.value.where, refused.value.exit_code) == (str(file), 2)
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-1000], "damaged, cut off or no GGUF file"),
+        (lambda content: b"", "the file is empty"),
+        (lambda content: content.replace(b"general.architecture", b"general.architectura"), "no `general.archi"),
+        (lambda content: content.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.merger"), "does not load: it lac"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    file = write_gguf(tmp_path / "own.gguf")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError, match=message) as refused:
+        read_gguf(file)
+    assert refused.value.where == str(file)

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,21 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
-from tepo.config.compose import compose, options
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.model_location import resolve
-from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
+from tepo.sampling.backends import SamplerOptions, sampler_backend
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.vllm import server_sampler
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
-from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
-from tepo.training.engine.backends import engine_kinds
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tests.support.processes import children, read
-
-
-def test_every_file_has_its_yaml() -> None:
-    assert sampler_kinds() == options("sampler")
-    assert engine_kinds() == options("engine")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -80,41 +72,20 @@ def test_every_tensor_is_in_one_file(tmp_path: Path, bucket: int, files: int) ->
     table, norm = torch.randn(10, 12, generator=draw), torch.randn(3, generator=draw).bfloat16()
     weights = {"embed": table, "norm": norm, "turned": torch.randn(4, 5, generator=draw).T, "lm_head.weight": table}
     server_sampler.write_weights(weights, tmp_path, bucket)
-    written = [load_file(file) for file in sorted(tmp_path.iterdir())]
+    written = [load_file(file) for file in tmp_path.iterdir()]
     assert len(written) == files
-    assert sum(map(len, written)) == len(weights)
-    together = {name: value for part in written for name, value in part.items()}
-    assert {name: value.dtype for name, value in together.items()} == {name: v.dtype for name, v in weights.items()}
-    assert all(torch.equal(together[name], value) for name, value in weights.items())
+    assert sorted(name for part in written for name in part) == sorted(weights)
+    for name, value in (pair for part in written for pair in part.items()):
+        torch.testing.assert_close(value, weights[name], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 8])
 def test_neighbours_hold_an_engine_and_one_of_them_speaks_for_it(size: int) -> None:
     held = [EngineOfRank.of(SimpleNamespace(rank=rank, world_size=8), size) for rank in range(8)]
     assert [engine.index for engine in held] == [rank // size for rank in range(8)]
-    assert {engine.index for engine in held if engine.leads} == set(range(8 // size))
     shares = [number for engine in held if engine.leads for number in engine.share(range(20))]
     assert sorted(shares) == list(range(20))
     assert EngineOfRank.of(None, 1) == EngineOfRank(0, 1, leads=True)  # a single process
-
-
-# memory of a trainer beside servers -----------------------------------------------------------------------------------
-@pytest.mark.vllm
-def test_the_installed_vllm_switches_growing_segments_off_around_its_pool() -> None:
-    """Read in its source: the allocator is CUDA's, which is not here. None grow beside an engine over several GPUs."""
-    assert sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm"]))
-    assert not sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm", "sampler.tensor_parallel=2"]))
-    source = (vllm_folder() / "device_allocator/cumem.py").read_text()
-    pool = source[source.index("def use_memory_pool(") :]
-    assert pool.index("EXPANDABLE_SEGMENTS, False") < pool.index("yield") < pool.index("set_alloc_conf(prev_conf)")
-
-
-def server_environments() -> Iterator[str]:
-    """Of the vLLM servers that this process has started."""
-    for process in children(os.getpid()):
-        text = read(process, "environ").replace("\0", "\n")
-        if "VLLM_SERVER_DEV_MODE" in text:
-            yield text
 
 
 def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +98,8 @@ def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path, m
     assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert "--disable-custom-all-reduce" not in serve_command(options, tmp_path)[0]
     with local_server(options, log=tmp_path / "log"):
-        (environment,) = server_environments()
+        environments = [read(process, "environ") for process in children(os.getpid())]
+    (environment,) = (text for text in environments if "VLLM_SERVER_DEV_MODE" in text)
     assert "PYTORCH_CUDA_ALLOC_CONF" not in environment
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512,expandable_segments:True")
     assert "--disable-custom-all-reduce" in serve_command(options, tmp_path)[0]

@@ -6,7 +6,6 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.paths import PACKAGE
@@ -154,18 +153,6 @@ def test_filters_apply_to_every_token_of_a_response():
             assert response.entropies == pytest.approx(entropies, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name, filters in FILTERS.items() if "min_p" not in filters])
-def test_transformers_draws_from_the_same_distribution(name):
-    """By its own warpers, in its own order."""
-    model, params = tiny_model(), SamplingParams(n=4000, max_new_tokens=1, **FILTERS[name])
-    settings = GenerationConfig(do_sample=True, **({"top_k": 0} | FILTERS[name]))
-    warpers = model._get_logits_processor(settings, input_ids_seq_length=2)
-    expected = warpers(torch.tensor([PROMPT]), next_logits(model)[None])[0].softmax(-1).tolist()
-    logprobs, _ = first_tokens(model, params)
-    assert set(logprobs) >= {token for token, p in enumerate(expected) if p > 0.005}
-    assert all(np.exp(logprob) == pytest.approx(expected[token], rel=1e-5) for token, logprob in logprobs.items())
-
-
 def test_tokens_of_equal_probability_stay_or_go_together():
     """Which of them a sort puts first says nothing about them."""
     model = tiny_model("qwen3")
@@ -184,16 +171,11 @@ def test_updates_in_place_and_by_sync_are_seen():
     sampler = TorchSampler(model, TOKENIZER)
     before = sampler.sample(PROMPTS, KEYS, SHORT)
     with torch.no_grad():
-        for module in (model, other):
-            for parameter in module.parameters():
-                parameter.mul_(1.1)
-    after = sampler.sample(PROMPTS, KEYS, SHORT)
-    assert largest_gap(model, model, after)[0] < 4e-5
-    assert largest_gap(model, model, before)[0] > 1e-3
-    sampler.sync({name: 1.1 * value for name, value in other.state_dict().items()})
-    with torch.no_grad():
-        for parameter in other.parameters():
+        for parameter in model.parameters():
             parameter.mul_(1.1)
+    assert largest_gap(model, model, sampler.sample(PROMPTS, KEYS, SHORT))[0] < 4e-5
+    assert largest_gap(model, model, before)[0] > 1e-3
+    sampler.sync(other.state_dict())
     assert largest_gap(model, other, sampler.sample(PROMPTS, KEYS, SHORT))[0] < 4e-5
 
 
@@ -209,7 +191,6 @@ def test_all_stop_tokens_end_a_response():
         for response in group:
             assert not set(response.tokens[:-1].tolist()) & {EOS, 9, *more}
             assert response.finished or len(response.tokens) == 40
-            assert len(response.tokens) == len(response.logprobs) == len(response.entropies)
 
 
 @pytest.mark.parametrize(
@@ -223,21 +204,12 @@ def test_models_it_cannot_run(family, changes):
 def test_diverged_weights_are_named_and_leave_nothing_behind():
     model, healthy = tiny_model(), tiny_model()
     sampler = TorchSampler(model, TOKENIZER)
-    with torch.no_grad():
-        model.model.norm.weight.fill_(float("nan"))
-        model.model.layers[0].self_attn.v_proj.weight.fill_(float("nan"))
+    for module in (model.model.norm, model.model.layers[0].self_attn.v_proj):
+        module.weight.data.fill_(torch.nan)
     with pytest.raises(RunFailed, match="diverged"):
         sampler.sample(PROMPTS, KEYS, SHORT)
     sampler.sync(healthy.state_dict())
     assert largest_gap(model, healthy, sampler.sample(PROMPTS, KEYS, SHORT))[0] < 4e-5
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logprobs_are_the_models_on_cuda(family):
-    model = tiny_model(family).cuda()
-    groups = drawn(model, n=4, temperature=1.0, max_new_tokens=100)
-    assert largest_gap(model, model, groups)[0] < 1e-4
 
 
 @pytest.mark.gpu
@@ -249,6 +221,7 @@ def test_graphs_change_nothing_on_cuda(family, dtype):
     with_graphs, without = (
         TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, params) for graphs in (True, False)
     )
+    assert dtype != torch.float32 or largest_gap(model, model, with_graphs, 2.0)[0] < 1e-4
     for one, other in zip(chain(*with_graphs), chain(*without), strict=True):
         same = min(len(one.tokens), len(other.tokens))
         differs = np.flatnonzero(one.tokens[:same] != other.tokens[:same])
@@ -260,7 +233,6 @@ def test_graphs_change_nothing_on_cuda(family, dtype):
 
 
 # waves ----------------------------------------------------------------------------------------------------------------
-PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)
 JOBS = [Job(40 + number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
 
 
@@ -275,16 +247,14 @@ def model():
 
 @pytest.fixture(scope="module")
 def expected(model):
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS)
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, SHORT)
     return texts(zip((job.number for job in JOBS), groups, strict=True))
 
 
 def test_bad_jobs_are_refused_as_they_are_added():
     """A window of 16 tokens: no response may go beyond it."""
     sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
-    with pytest.raises(UserError, match="at least 1"):
-        sampler.start(replace(PARAMS, n=0))
-    queue = sampler.start(PARAMS)
+    queue = sampler.start(SHORT)
     for prompt, word in (([], "prompt 7 is empty"), ([5] * 11, "16 the model can attend to")):
         with pytest.raises(UserError, match=word):
             queue.add([*JOBS, Job(7, prompt, 0)])
@@ -292,15 +262,15 @@ def test_bad_jobs_are_refused_as_they_are_added():
 
 
 def test_a_part_of_a_group_has_the_responses_of_the_group(model, expected):
-    for index in range(PARAMS.n):
-        queue = TorchSampler(model, TOKENIZER).start(replace(PARAMS, n=1))
+    for index in range(SHORT.n):
+        queue = TorchSampler(model, TOKENIZER).start(replace(SHORT, n=1))
         queue.add([replace(job, first=index) for job in JOBS])
         assert texts(queue.finished()) == {number: [group[index]] for number, group in expected.items()}
 
 
 def test_a_wave_is_dropped_only_when_nothing_of_it_is_wanted(model, expected):
     """A smaller one would be cut into other batches."""
-    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue = TorchSampler(model, TOKENIZER).start(SHORT)
     queue.add(JOBS[:2])
     queue.add(JOBS[2:])
     queue.drop([job.number for job in JOBS[1:]])
@@ -309,12 +279,9 @@ def test_a_wave_is_dropped_only_when_nothing_of_it_is_wanted(model, expected):
 
 
 # stop tokens ----------------------------------------------------------------------------------------------------------
-BASE_EOS = 2  # of the shipped bases, which have 42 rows
-
-
 @pytest.fixture
 def folder(tmp_path):
-    """A base without its weights, which no stop token is read from."""
+    """A base of 42 rows, whose response ends with 2, without its weights, which no stop token is read from."""
     for file in (PACKAGE / "assets/laptop").glob("*.json"):
         shutil.copy(file, tmp_path)
     (tmp_path / "model.safetensors").touch()
@@ -325,22 +292,20 @@ def declare(file, **changes):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-@pytest.mark.parametrize(
-    ("declared", "stop"), [(None, [BASE_EOS]), (5, [BASE_EOS, 5]), ([41, BASE_EOS, 0], [0, BASE_EOS, 41])]
-)
-def test_valid_ids_are_taken(folder, declared, stop):
+def test_valid_ids_are_taken(folder):
     """Of the generation settings; without them, of the configuration."""
-    declare(folder / "generation_config.json", eos_token_id=declared)
-    assert stop_tokens_of(str(folder)) == stop
+    for declared, stop in ((None, [2]), (5, [2, 5]), ([41, 2, 0], [0, 2, 41])):
+        declare(folder / "generation_config.json", eos_token_id=declared)
+        assert stop_tokens_of(str(folder)) == stop
     (folder / "generation_config.json").unlink()
-    declare(folder / "config.json", eos_token_id=[BASE_EOS, 7])
-    assert stop_tokens_of(str(folder)) == [BASE_EOS, 7]
+    declare(folder / "config.json", eos_token_id=[2, 7])
+    assert stop_tokens_of(str(folder)) == [2, 7]
 
 
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        *(("generation_config.json", {"eos_token_id": value}) for value in (-1, 42, "2", True, [2, None])),
+        *(("generation_config.json", {"eos_token_id": value}) for value in (-1, 42, True, [2, None])),
         # the tokenizer gives it a number behind all others, which the model has no row for
         ("tokenizer_config.json", {"eos_token": "<|im_end|>"}),
     ],
@@ -350,10 +315,3 @@ def test_what_is_no_row_of_the_vocabulary_is_refused(folder, file, change):
     with pytest.raises(UserError, match="which is no row of the vocabulary") as found:
         stop_tokens_of(str(folder))
     assert str(folder / file) in str(found.value)
-
-
-def test_damaged_generation_settings_are_not_passed_over(folder):
-    for text in ("", "[]"):
-        (folder / "generation_config.json").write_text(text)
-        with pytest.raises(UserError, match=r"generation_config.json is damaged: .*\n.*generation_config\.json"):
-            stop_tokens_of(str(folder))

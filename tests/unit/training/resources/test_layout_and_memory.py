@@ -9,7 +9,6 @@ from tepo.config.run_config import RunConfig
 from tepo.planning.fit import fit
 from tepo.planning.gpus import machines
 from tepo.policy.model.shapes import KNOWN, shape_of
-from tepo.store.run_folder import RunFolder
 from tepo.training import setup
 from tepo.training.resources.gpu_cards import GIB, H100
 from tepo.training.resources.layout import fill, is_open, with_all, with_share
@@ -34,14 +33,6 @@ def needed(*words: str, gpus: Gpus = NODE) -> Memory:
     return memory(closed(*words), gpus)
 
 
-@pytest.mark.parametrize(
-    ("path", "billions"),
-    [("Qwen/Qwen2.5-7B", 7.61), ("Qwen/Qwen3-14B", 14.8), ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 8.03)],
-)
-def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> None:
-    assert KNOWN[path].parameters / 1e9 == pytest.approx(billions, rel=0.01)
-
-
 def test_sharding_divides_what_it_should() -> None:
     one, eight = needed(gpus=Gpus(1)), needed(gpus=Gpus(8))
     assert one.optimiser == pytest.approx(12 * SHAPE.parameters)
@@ -59,9 +50,7 @@ def test_sharding_divides_what_it_should() -> None:
     [
         (["engine.zero_stage=1"], 0, 4, 0.0),  # summed where they lie
         (["engine.zero_stage=2"], 4, 0, 2 * 5e8),
-        (["engine.zero_stage=3"], 4, 0, 4 * 5e8),
         (["engine.zero_stage=1", "engine.offload=true"], 0, 4, 4 * 5e8),
-        (["engine.zero_stage=2", "engine.offload=true"], 4, 0, 2 * 5e8),
         (["engine.zero_stage=3", "engine.offload=true"], 0, 0, 4 * 5e8),
     ],
 )
@@ -73,16 +62,9 @@ def test_bytes_of_gradients_by_hand(words: list[str], shared: int, whole: int, o
     assert found == pytest.approx((shared / 8 + whole) * SHAPE.parameters + on_their_way + copies)
 
 
-@pytest.mark.parametrize(
-    ("words", "copies"),
-    [
-        (["sampler=vllm_server"], 8),
-        (["sampler=vllm"], 0),
-        (["sampler=vllm_server", "model.lora_rank=8", "engine=torch"], 0),
-    ],
-)
+@pytest.mark.parametrize(("words", "copies"), [(["sampler=vllm_server"], 8), (["sampler=vllm"], 0)])
 def test_main_memory_holds_the_weights_that_sampled(words: list[str], copies: int) -> None:
-    """Of each rank of a node, where a sampler draws with them beside the updates; of adapters nothing to speak of."""
+    """Of each rank of a node, where a sampler draws with them beside the updates."""
     fresh, stale = (needed(*words, f"train.staleness={n}", gpus=Gpus(8, 8)) for n in (0, 1))
     assert stale.host - fresh.host == copies * fresh.weights
     assert replace(stale, host=0.0) == replace(fresh, host=0.0)
@@ -106,17 +88,16 @@ def test_bytes_of_a_weight_by_hand(dtype: str, word: str, optimiser: float, host
     assert found.host == pytest.approx(host * SHAPE.parameters + buffer)
 
 
-def test_the_plan_counts_a_teacher() -> None:
-    words = ["objective=distillation", "model.teacher=package:laptop_sparse"]
-    taught, alone = memory(Run(compose(words))), memory(Run(compose()))
-    assert taught.reference - alone.reference == 4 * shape_of("package:laptop_sparse").parameters
-
-
-def test_what_sleeping_leaves_and_fragments_count_in_updates() -> None:
-    found = needed()
-    moving = found.gradients + max(found.activations + found.logits, found.step)
-    assert found.updating == pytest.approx(found.resident + 1.05 * moving + 1.5 * GIB)
-    assert found.syncing == pytest.approx(found.resident + 2 * SHAPE.parameters + 3.5 * GIB + found.gather)
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (["objective=distillation", "model.teacher=package:laptop_sparse"], "package:laptop_sparse"),
+        (["objective=grpo"], "package:laptop"),
+    ],
+)
+def test_the_plan_counts_a_teacher_and_the_initial_policy(words: list[str], model: str) -> None:
+    beside, alone = memory(Run(compose(words))), memory(Run(compose(["objective=tepo"])))
+    assert beside.reference - alone.reference == 4 * shape_of(model).parameters
 
 
 def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_on_each() -> None:
@@ -153,15 +134,14 @@ def test_what_is_left_open_is_chosen_with_a_reason(scale: str, gpus: Gpus, said:
     assert choose(found, gpus) == (found, {})  # once, and what is given stays
 
 
-@pytest.mark.parametrize(("name", "model"), [("8 H100", "qwen2.5-32b"), ("8 H200", "qwen3-14b")])
-def test_no_layout_that_fits_is_faster_than_the_one_that_is_chosen(name: str, model: str) -> None:
+def test_no_layout_that_fits_is_faster_than_the_one_that_is_chosen() -> None:
     """By the plan's own figures, each layout given by hand; but for the fiftieth that a setting has to save."""
-    config = compose(["scale=paper", f"model={model}"])
-    best = fit(Run(config), BY_NAME[name])
+    config, machine = compose(["scale=paper", "model=qwen2.5-32b"]), BY_NAME["8 H100"]
+    best = fit(Run(config), machine)
     assert not best.problem
     for size, tokens, stage in itertools.product((1, 2, 4, 8), (10240, 16384, 32768), (1, 2, 3)):
         given = Run(config).having(CHOSEN[0], size).having(CHOSEN[1], tokens).having(CHOSEN[2], stage)
-        other = fit(Run(given.config), BY_NAME[name])
+        other = fit(Run(given.config), machine)
         assert other.problem or best.time.total <= 1.06 * other.time.total, (size, tokens, stage)
 
 
@@ -192,11 +172,9 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
             with_share(Run(compose(["scale=paper", *CLOSED])), gpus)
 
 
-@pytest.mark.parametrize(("model", "stage"), [("qwen2.5-7b", 2), ("qwen2.5-32b", 3)])
-def test_rows_are_those_that_the_cache_has_room_for(model: str, stage: int) -> None:
+def test_rows_are_those_that_the_cache_has_room_for() -> None:
     """An eighth of the longest sequence each, and a step more would not fit; at most what vLLM has graphs for."""
-    words = ["scale=paper", f"model={model}", *PLAIN, f"engine.zero_stage={stage}"]
-    words.append(f"engine.offload={str(model == 'qwen2.5-32b').lower()}")
+    words = ["scale=paper", "model=qwen2.5-32b", *PLAIN, "engine.zero_stage=3", "engine.offload=true"]
     config, gpus = compose(words), Gpus(8, 8, 79 * GIB)
     rows = choose(config, gpus)[0].sampler.max_rows
     again = Run(config).having("model.gradient_checkpointing", True)
@@ -207,22 +185,13 @@ def test_rows_are_those_that_the_cache_has_room_for(model: str, stage: int) -> N
     assert choose(config, Gpus(8, 8, 500 * GIB))[0].sampler.max_rows == 512
 
 
-@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen2.5-32b"])
-def test_what_is_planned_is_what_is_trained(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_planned_is_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rank goes by the cards, whatever else runs on its own."""
     found = Gpus(8, 8, H100.bytes, taken=20e9, card=H100, host=BY_NAME["8 H100"].host)
     monkeypatch.setattr(setup, "gpus_here", lambda device: found)
-    config = compose(["scale=paper", f"model={model}"])
+    config = compose(["scale=paper", "model=qwen2.5-32b"])
     planned = fit(Run(config), BY_NAME["8 H100"])
     chosen, why = setup.laid_out(Run(config))
     assert (chosen.config, why) == (planned.run.config, planned.why)
     assert not is_open(chosen)
-
-
-def test_a_layout_that_is_chosen_changes_neither_id_nor_objective() -> None:
-    run = Run(compose(["scale=single_gpu", "data=laptop", "model=laptop"]))
-    chosen = run.having("engine.zero_stage", 3).having("sampler.max_rows", 64)
-    assert (chosen.get("engine.zero_stage"), chosen.get("sampler.max_rows"), chosen.asked) == (3, 64, run)
-    assert chosen.folder is run.folder
-    assert chosen.objective is run.objective
-    assert run.folder == RunFolder.of(run.config)
+    assert chosen.folder == Run(config).folder  # what is chosen is no part of the id

@@ -15,7 +15,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
 from tepo.training.rollout.prompt_queue import PromptQueue
-from tepo.training.rollout.prompt_stream import PromptStream, keep_first_prompt, show_first_prompt
+from tepo.training.rollout.prompt_stream import PromptStream, keep_first_prompt
 from tests.support.runs import small
 from tests.unit.problems.chats import FAMILIES
 
@@ -27,23 +27,20 @@ def stream() -> PromptStream:
     return PromptStream(config, FAMILIES["base asked by ChatML"]()[0], [Problem("p0\x1b", ESCAPE, "1")])
 
 
-def test_it_is_shown_with_its_control_tokens_and_without_escapes() -> None:
-    shown = show_first_prompt(stream())
-    assert "p0\\x1b" in shown
-    assert "«<|im_start|>»user\n| red \\x1b[31m\\u202e here\n| 1+1?«<|im_end|>»" in shown
-
-
-def test_it_is_stored_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_prompt_is_stored_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its control tokens and without escapes."""
     run, asked = RunFolder(tmp_path), stream()
     keep_first_prompt(asked, run)
-    assert capsys.readouterr().err == show_first_prompt(asked) + "\n"
+    said = capsys.readouterr().err
+    assert "p0\\x1b" in said
+    assert "«<|im_start|>»user\n| red \\x1b[31m\\u202e here\n| 1+1?«<|im_end|>»" in said
     text = run.prompt_file.read_text()
     kept = json.loads(text)
     assert (kept["tokens"], kept["stop"]) == (asked.take(0, 1)[0].tokens, list(asked.stop))
     assert not {"\x1b", "\u202e"} & set(text)
     keep_first_prompt(stream(), run)
     assert (capsys.readouterr().err, run.prompt_file.read_text()) == ("", text)
-    for other in ("{}", "[]", "", json.dumps({**kept, "stop": []}), json.dumps({**kept, "tokens": [1]})):
+    for other in ("", json.dumps({**kept, "stop": []}), json.dumps({**kept, "tokens": [1]})):
         run.prompt_file.write_text(other)
         with pytest.raises(RunFailed, match="another one than when the run began"):
             keep_first_prompt(stream(), run)
@@ -149,13 +146,11 @@ def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int,
     assert {*dealt, *shared.waiting, *given_up} == set(range(0, added * SIZE, step))
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place(ended: bool) -> None:
+def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place() -> None:
     """Whoever was faster: complete groups of each block, in turn from the first rank."""
     shared = PromptQueue(2, SIZE, None)
     shared.add(range(10, 15))
     assert shared.deal() == [[40, 48, 56], [44, 52]]
-    if ended:
-        shared.ended([40, 48, 56])
+    shared.ended([40, 48, 56])
     shared.add(range(15, 18))
     assert shared.deal() == [[60, 68], [64]]

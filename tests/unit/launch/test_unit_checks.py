@@ -1,4 +1,3 @@
-import json
 import shutil
 import socket
 from pathlib import Path
@@ -11,8 +10,6 @@ from tepo.launch.run_units import Slots, run_units
 from tepo.launch.sbatch import SlurmOptions
 from tepo.launch.unit_checks import check_study, slots_of
 from tepo.policy.model.shapes import KNOWN
-from tepo.store.cost import Cost
-from tepo.store.find_run import costs
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tests.support.runs import write
@@ -144,10 +141,3 @@ def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest
         Disk.free = 0.999 * size
         with pytest.raises(UserError, match="GB free, the study's runs take"):
             check_study(planned, 1, 0, slurm)
-
-
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    cost = Cost("laptop", "", steps=1, benchmarks=0, cpu_s=1, training_s=1, measuring_s=1, tokens=1)
-    write(tmp_path / "run/cost.json", json.dumps([vars(cost) | {"cpu_s": "x"}]))
-    with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*move it away"):
-        costs(tmp_path)

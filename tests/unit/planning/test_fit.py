@@ -4,19 +4,17 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose, options
-from tepo.planning.fit import fit, study_hours
-from tepo.planning.gpus import Machine, chosen, machines
+from tepo.planning.fit import fit
+from tepo.planning.gpus import Machine, machines
 from tepo.planning.laptop_cost import closed_form_seconds
-from tepo.policy.model.shapes import KNOWN, Shape, shape_of
+from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder
-from tepo.studies.plan import make_plan, unique
+from tepo.studies.plan import unique
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
-from tepo.studies.study import load_study
 from tepo.training.loop import train
 from tepo.training.resources.disk import run_disk
-from tepo.training.resources.estimate import START, measuring_time
 from tepo.training.resources.gpu_cards import GIB, Card
 from tepo.training.resources.remedies import changed
 from tepo.training.run import Run
@@ -113,31 +111,8 @@ def test_the_plan_has_the_bytes_that_a_run_writes(tmp_path: Path, words: tuple[s
     assert size(run.checkpoint(2), "**/*.safetensors") == pytest.approx(planned.weights, rel=0.03)
 
 
-def test_what_a_large_model_takes() -> None:
-    config = compose(["scale=paper", "model=qwen2.5-7b"])
-    count = shape_of(config.model.path).parameters
-    assert run_disk(Run(config)).weights == 2 * count
-    assert run_disk(Run(config)).checkpoint == 14 * count  # masters and two moments in float32
-    adapters = run_disk(Run(compose(["scale=paper", "model=qwen2.5-7b", "engine=torch", "model.lora_rank=32"])))
-    assert adapters.resuming == 12 * shape_of(config.model.path).adapter_parameters(32)
-
-
 PAGE = Path(__file__).parents[3] / "docs/scales.md"
 TABLES = ("table1", "table2", "table3", "table4", "gtpo", "readings", "figures", *(f"panel-{one}" for one in "abcde"))
-CARDS = {one.card.name: one for one in chosen(machines(), None, 1)}
-
-
-def test_a_run_is_its_steps_and_its_benchmarks_and_a_base_its_benchmarks(tmp_path: Path) -> None:
-    units = make_plan(load_study("table1"), "single_gpu", store=tmp_path, overrides=["model=qwen2.5-0.5b"])
-    card = CARDS["RTX 4090"]
-    found = study_hours(units, card)
-    base, *trained = found.runs
-    config = compose(["scale=single_gpu"])
-    fitted = fit(Run(config), card)
-    assert base == pytest.approx(measuring_time(fitted.run, card.of(fitted.run)) / 3600)
-    one = START + 200 * fitted.time.total + fitted.time.write
-    assert trained == pytest.approx([base + one / 3600] * len(trained))
-    assert 1 < trained[0] < 4  # what the scale promises of the shipped model on the smallest card
 
 
 def cell(name: str, scale: str, card: str, gpus: int, store: Path) -> str:

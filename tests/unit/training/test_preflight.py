@@ -27,17 +27,6 @@ from tests.support.runs import small, write
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
 
 
-def test_ranks_that_would_have_nothing_to_do() -> None:
-    """Mini-batches are dealt by sequences, to any number of ranks that have one."""
-    config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
-    for ranks in (6, 128):
-        engine.check_settings(config, ranks)
-    with pytest.raises(UserError, match="129 ranks cannot share mini-batches of 128 responses"):
-        engine.check_settings(config, 129)
-    with pytest.raises(UserError, match="of 8 responses"):
-        engine.check_settings(compose(["train.mini_batch_prompts=16", "train.prompts_per_step=1"]), 16)
-
-
 def test_what_is_refused_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run that the GPU here does not hold, and ranks of which each would train and write the same run by itself."""
     monkeypatch.setattr(setup, "gpus_here", lambda device: Gpus(bytes=1.2 * GIB))
@@ -116,8 +105,6 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert pick_device("auto").type == "cpu"  # no device
-    with pytest.raises(UserError, match="no CUDA device"):
-        pick_device("cuda")
     (tmp_path / "nvidia0").touch()
     for ask in (lambda: pick_device("auto"), lambda: pick_device("cuda"), SamplerOptions().device):
         with pytest.raises(UserError, match=r"for CUDA 13\.0 cannot use the GPU, driver 470\.57\.02: "):
@@ -126,7 +113,12 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert pick_device("auto").type == "cpu"  # as meant
 
 
-def test_engines_that_the_ranks_cannot_hold() -> None:
+def test_ranks_that_have_nothing_to_do_and_engines_that_they_cannot_hold() -> None:
+    """Mini-batches are dealt by sequences, to any number of ranks that have one."""
+    dealt, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
+    engine.check_settings(dealt, 128)
+    with pytest.raises(UserError, match="129 ranks cannot share mini-batches of 128 responses"):
+        engine.check_settings(dealt, 129)
     config, cut = (compose(["scale=paper", f"sampler.tensor_parallel={size}"]) for size in (4, 8))
     sampler_backend("vllm").check_settings(config, 8)
     for kind, ranks, words, message in (

@@ -9,11 +9,15 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import EngineConfig
+from tepo.sampling import backends as samplers
+from tepo.training.engine import backends as engines
 from tepo.training.engine import optimizer_state, update_rms
 from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.loop import train
+from tepo.training.run import Run
 from tests.support.commands import program
 from tests.support.models import engine_model
-from tests.support.runs import write_files
+from tests.support.runs import COPYING, assert_same_run, own_backends, tiny, write_files
 
 PLAIN, EIGHT_BIT, OFFLOAD = "engine.optimizer=adamw", "engine.optimizer=adamw_8bit", "engine.offload=true"
 OPTIMISERS = [PLAIN, OFFLOAD, pytest.param(EIGHT_BIT, marks=pytest.mark.bitsandbytes)]
@@ -219,3 +223,40 @@ def test_updates_on_a_gpu_that_is_not_there() -> None:
         # torch 2.9's `addmm` refuses to add half precision to float32: every update in bfloat16 would end there
         "products before torch 2.10": ["aten.mm.dtype", "aten.mm.dtype_out"],
     }
+
+
+ENGINE = """
+from contextlib import nullcontext
+
+from tepo.training.engine.torch_engine import TorchEngine
+
+
+class Backend:
+    shares_weights = several_ranks = True
+    packages = {}
+
+    def check_settings(self, config, ranks):
+        pass
+
+    def check_available(self, config):
+        pass
+
+    def loading(self, config, source, device):
+        return nullcontext()
+
+    def open(self, config, policy):
+        return TorchEngine(policy.model, config.train)
+
+
+BACKEND = Backend()
+"""
+
+
+def test_an_engine_and_a_sampler_that_are_added_as_files_train_to_the_same_weights(tmp_path: Path) -> None:
+    """As those they are made of: the sampler's copy gets every update."""
+    usual = train(Run(tiny(tmp_path / "runs", "train.steps=2")))
+    added = ((samplers, "sampler", "copied", COPYING.format(remote=False)), (engines, "engine", "own", ENGINE))
+    with own_backends(tmp_path, *added):
+        folder = train(Run(tiny(tmp_path / "runs", "train.steps=2", "sampler=copied", "engine=own")))
+    assert folder != usual
+    assert_same_run(folder, usual)

@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 
 from tepo.common.errors import RunFailed
 from tepo.config.compose import compose
-from tepo.policy.model.load_policy import load_tokenizer
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
 from tepo.training.rollout.prompt_queue import PromptQueue
 from tepo.training.rollout.prompt_stream import PromptStream, keep_first_prompt
-from tests.support.runs import small
 from tests.unit.problems.chats import FAMILIES
 
 ESCAPE = "red \x1b[31m\u202e here\n1+1?"
@@ -44,18 +41,6 @@ def test_the_first_prompt_is_stored_and_said_once(tmp_path: Path, capsys: pytest
         run.prompt_file.write_text(other)
         with pytest.raises(RunFailed, match="another one than when the run began"):
             keep_first_prompt(stream(), run)
-
-
-def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prompt_stream, "_MOST_MADE", 50)
-    tokenizer = load_tokenizer("package:laptop")
-    stream = PromptStream(small(tmp_path, "train.max_rounds=1000"), tokenizer)
-    first, *_, last = stream.take(0, 51)
-    assert (last.number, last.problem) == (50, first.problem)
-    whole = PromptStream(small(tmp_path), tokenizer)  # 3 steps x 8 prompts x 2 rounds: the same as far as it goes
-    assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]
 
 
 SIZE = 4

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from tepo.launch.forkserver import devices, job_environment, start
-from tepo.launch.local import command, run_local
-from tepo.store.run_folder import RunFolder
+from tepo.launch.local import run_local
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.train_run import compose_one
 from tests.support.commands import python
 
 
@@ -78,11 +76,3 @@ def test_interrupt_reaches_the_command(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.join(120)
     assert "KeyboardInterrupt" in (tmp_path / "log.txt").read_text()
-
-
-def test_the_command_of_a_base_names_it(tmp_path: Path) -> None:
-    ((_, (base, *_)),) = plan_all(["table1"], "laptop", store=tmp_path, overrides=["data.benchmarks=[add3]"])
-    assert base.row.base
-    *_, option, store, model = command(base)
-    run, trained = compose_one(model.removeprefix("--model="), Path(store))
-    assert (option, trained, RunFolder.of_base(run.config)) == ("--store", False, base.folder)

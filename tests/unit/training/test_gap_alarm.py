@@ -20,7 +20,7 @@ from tepo.training.loop import train
 from tepo.training.run import Run
 from tests.support.runs import interrupted, tiny
 
-RATE = "train.learning_rate=1e-6"
+WORDS = ("train.learning_rate=1e-6", "train.prompts_per_step=2", "train.mini_batch_prompts=1")
 Skip = Callable[[int], None]
 
 
@@ -57,7 +57,7 @@ def failure(config: RunConfig) -> str:
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_a_sync_left_out_is_found_at_the_next_rollout(tmp_path: Path, skip: Skip, staleness: int) -> None:
     skip(2)
-    text = failure(tiny(tmp_path, RATE, f"train.staleness={staleness}", "train.steps=4"))
+    text = failure(tiny(tmp_path, *WORDS, f"train.staleness={staleness}", "train.steps=4"))
     assert f"step {3 + staleness}" in text
     assert "weights not synced: the sampler still has the weights of the sync before" in text
 
@@ -69,30 +69,29 @@ def test_adapters_that_were_not_merged_are_found(tmp_path: Path, monkeypatch: py
             return full_state(model)
 
     monkeypatch.setattr(torch_engine, "full_state", without)
-    assert "step 2" in failure(tiny(tmp_path, RATE, "model.lora_rank=4"))
+    assert "step 2" in failure(tiny(tmp_path, *WORDS, "model.lora_rank=4"))
 
 
 def test_a_first_sync_that_is_stale_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler is opened with the weights from before the last step: of a run that goes on, and of a new one."""
-    config = tiny(tmp_path, RATE)
+    config = tiny(tmp_path, *WORDS)
     interrupted(config)
     make: Any = setup.make_sampler
     monkeypatch.setattr(setup, "make_sampler", lambda c, policy, source, x: make(c, policy, "package:laptop", x))
     folder = RunFolder.of(config).checkpoint(1)
-    assert "step 1" in failure(tiny(tmp_path, RATE, f"model={folder}"))
+    assert "step 1" in failure(tiny(tmp_path, *WORDS, f"model={folder}"))
     assert "step 2" in failure(config)
 
 
 def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) -> None:
     """What is compared is the gap of the run's first rollout."""
-    config = tiny(tmp_path, RATE)
+    config = tiny(tmp_path, *WORDS)
     interrupted(config)
     skip(1)
     assert "step 3" in failure(config)
 
 
 def test_no_alarm_where_nothing_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = ("model.dtype=bfloat16", "objective=grpo", "train.steps=2")
-    folder = train(Run(tiny(tmp_path, RATE, *words)))
+    folder = train(Run(tiny(tmp_path, *WORDS, "model.dtype=bfloat16", "objective=grpo", "train.steps=2")))
     assert len(RunFolder(folder).metrics()) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2  # the first prompt

@@ -27,6 +27,7 @@ from tepo.training.run import Run
 from tests.support.runs import assert_same_run, interrupted, tiny, write
 
 STEPS = ("train.steps=4", "train.token_dump_every=3")
+FEW = ("train.prompts_per_step=2", "train.mini_batch_prompts=1")
 
 
 @dataclass
@@ -163,7 +164,7 @@ def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypa
             os.kill(os.getpid(), signal.SIGUSR2)
         return verdicts(collector, under_way, recorder)
 
-    words = ("train.checkpoint_every=4", "train.staleness=1")
+    words = ("train.checkpoint_every=4", "train.staleness=1", *FEW)
     config = tiny(tmp_path / "a", *words)
     with monkeypatch.context() as patch:
         patch.setattr(Collector, "_verdicts", asked_in_the_middle)
@@ -174,18 +175,11 @@ def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypa
 
 
 def test_a_run_that_is_asked_in_its_last_step_is_finished(tmp_path: Path) -> None:
-    config = tiny(tmp_path, "train.steps=1")
+    config = tiny(tmp_path, "train.steps=1", *FEW)
     train(Run(config), lambda step, row: os.kill(os.getpid(), signal.SIGTERM))
     assert RunFolder.of(config).finished()
     with pytest.raises(signals.Stopped):  # before its measurement
         signals.end_if_asked()
-
-
-def test_outside_of_training_a_request_ends_the_command() -> None:
-    signals.at_once()
-    with pytest.raises(signals.Stopped, match=r"asked to stop \(SIGTERM\)"):
-        signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)  # a second one does not disturb the end
 
 
 def test_under_nohup_the_end_of_a_terminal_is_no_request() -> None:
@@ -218,7 +212,7 @@ def test_sigterm_after_the_death_of_another_rank_is_no_request(monkeypatch: pyte
 def test_what_became_of_dumps_is_said_and_a_changed_one_is_not_believed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny(tmp_path, "train.token_dump_every=1", "train.checkpoint_every=1")
+    config = tiny(tmp_path, "train.token_dump_every=1", "train.checkpoint_every=1", *FEW)
     run = interrupted(config, 2)
     content = bytearray(run.tokens(1).read_bytes())
     content[-20] ^= 1

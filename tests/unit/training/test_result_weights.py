@@ -92,10 +92,7 @@ def test_the_result_is_the_weights_before_the_step_killed_or_not_and_however_oft
     assert below.checkpoints() == [1]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [(), ("train.steps=1",), ("train.validate_every=1", "data.benchmarks=[add3]", "train.validation_problems=4")],
-)
+@pytest.mark.parametrize("more", [(), ("train.steps=1",), VALIDATED], ids=["rollout", "last step", "validation"])
 def test_weights_that_break_with_the_last_update_of_a_step_do_not_count(tmp_path: Path, more: tuple[str, ...]) -> None:
     """One update a step: its loss is a number. The next rollout, a look after the last step or validation finds
     probabilities that are none."""
@@ -117,22 +114,14 @@ def test_a_base_that_is_broken_is_a_failure(tmp_path: Path) -> None:
     assert RunFolder.of(config).outcome() == "failed"
 
 
-@pytest.mark.parametrize(
-    ("rewards", "window", "ends"),
-    [
-        ([0.5, 0.4, 0.4], 3, False),  # the first does not count as one of them
-        ([0.5, 0.4, 0.5], 1, False),  # not below
-        ([0.5, 0.4, 0.6, 0.4, 0.3], 2, True),
-        ([0.5, 0.4, 0.6, 0.4, 0.3], 3, False),  # not running
-    ],
-)
-def test_a_window_of_steps_below_the_base(rewards: list[float], window: int, ends: bool) -> None:
-    if not ends:
-        check_rewards(rewards, window)
-        return
-    with pytest.raises(EarlyStop, match=rf"^below base at step {len(rewards)}: ") as caught:
-        check_rewards(rewards, window)
-    assert caught.value.ending.step == len(rewards)
+def test_a_window_of_steps_below_the_base() -> None:
+    rewards = [0.5, 0.4, 0.6, 0.4, 0.3]
+    with pytest.raises(EarlyStop, match=r"^below base at step 5: ") as caught:
+        check_rewards(rewards, 2)
+    assert caught.value.ending.step == 5
+    check_rewards(rewards, 3)  # not running
+    check_rewards([0.5, 0.4, 0.4], 3)  # the first does not count as one of them
+    check_rewards([0.5, 0.4, 0.5], 1)  # not below
 
 
 def accuracies(run: RunFolder) -> list[float]:
@@ -148,23 +137,15 @@ def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def store(undecided: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def best(undecided: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """And finished."""
-    folder = tmp_path_factory.mktemp("kept") / "runs"
+    folder = tmp_path_factory.mktemp("best") / "runs"
     shutil.copytree(undecided, folder)
-    train(Run(tiny(folder, *KEPT, *FALLING)))
-    return folder
+    return RunFolder(train(Run(tiny(folder, *KEPT, *FALLING))))
 
 
-@pytest.fixture
-def config(store: Path, tmp_path: Path) -> RunConfig:
-    """Of the finished run, in a store of its own."""
-    shutil.copytree(store, tmp_path / "runs")
-    return tiny(tmp_path / "runs", *KEPT, *FALLING)
-
-
-def test_the_weights_are_those_of_the_best_step(config: RunConfig, tmp_path: Path) -> None:
-    run = RunFolder.of(config)
+def test_the_weights_are_those_of_the_best_step(best: RunFolder, tmp_path: Path) -> None:
+    run = best
     measured = accuracies(run)
     assert (len(measured), max(measured)) == (3, measured[0]), "not the newest two"
     assert run.manifest()["steps"] == 3
@@ -173,19 +154,21 @@ def test_the_weights_are_those_of_the_best_step(config: RunConfig, tmp_path: Pat
     assert not list(run.checkpoint(1).glob("optimizer/*"))
     run.check_whole(contents=True)
 
-    plain, seen = RunFolder.of(every := tiny(tmp_path / "plain", *VALIDATED, *FALLING)), dict[str, torch.Tensor]()
-    train(Run(every), lambda step, row: seen.update(load_file(plain.checkpoint(1) / FILE) if step == 2 else {}))
+    config, seen = tiny(tmp_path, *VALIDATED, *FALLING), dict[str, torch.Tensor]()
+    plain = RunFolder.of(config)
+    train(Run(config), lambda step, row: seen.update(load_file(plain.checkpoint(1) / FILE) if step == 2 else {}))
     assert lasting(plain.path) == lasting(run.path)
     assert plain.checkpoints() == [3]
     assert weights(plain.path) != weights(run.path)
-    here = load_file(run.checkpoint(1) / FILE)
-    assert all(torch.equal(seen[name], here[name]) for name in here.keys() | seen.keys())
+    torch.testing.assert_close(load_file(run.checkpoint(1) / FILE), seen, rtol=0, atol=0)
 
 
 def test_everything_that_reads_the_run_reads_these_weights(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    best: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path)["TEPO_PATH"])
+    shutil.copytree(best.path.parent, tmp_path / "runs")
+    config = tiny(tmp_path / "runs", *KEPT, *FALLING)
     run = RunFolder.of(config)
     assert final_model(run.path) == run.checkpoint(1)
     run_training(RunJob(Run(config), evaluate=True, quiet=True))
@@ -194,17 +177,16 @@ def test_everything_that_reads_the_run_reads_these_weights(
 
 
 def test_equal_accuracies_keep_the_earliest(tmp_path: Path) -> None:
-    run = RunFolder(train(Run(tiny(tmp_path, *KEPT, "train.learning_rate=1e-30", "train.steps=2"))))
+    run = RunFolder(train(Run(tiny(tmp_path, *KEPT, "train.learning_rate=1e-30", "train.steps=2", "train.epochs=1"))))
     assert len(set(accuracies(run))) == 1
     assert run.checkpoints() == [1]
 
 
-def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(config: RunConfig, tmp_path: Path) -> None:
-    rarely = RunFolder(train(Run(tiny(tmp_path / "rarely", *KEPT, *FALLING, "train.checkpoint_every=100"))))
-    assert_same_run(rarely.path, RunFolder.of(config).path)
+def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(best: RunFolder, tmp_path: Path) -> None:
+    assert_same_run(train(Run(tiny(tmp_path, *KEPT, *FALLING, "train.checkpoint_every=100"))), best.path)
 
 
-def killed(place: str, config: RunConfig) -> RunFolder:
+def killed(place: str, config: RunConfig) -> None:
     """When a finished run calls this method of its folder."""
     real = getattr(RunFolder, place)
 
@@ -217,10 +199,9 @@ def killed(place: str, config: RunConfig) -> RunFolder:
         patch.setattr(RunFolder, place, die)
         with pytest.raises(SystemExit):
             train(Run(config))
-    return RunFolder.of(config)
 
 
-def test_killed_before_the_other_weights_are_removed(config: RunConfig, undecided: Path, tmp_path: Path) -> None:
+def test_killed_before_the_other_weights_are_removed(best: RunFolder, undecided: Path, tmp_path: Path) -> None:
     shutil.copytree(undecided, tmp_path / "killed")
     again = tiny(tmp_path / "killed", *KEPT, *FALLING)
     run = RunFolder.of(again)
@@ -235,7 +216,7 @@ def test_killed_before_the_other_weights_are_removed(config: RunConfig, undecide
     train(Run(again))
     assert run.metrics_file.read_bytes() == before, "it was trained again"
     assert run.checkpoints() == [1]
-    assert_same_run(run.path, RunFolder.of(config).path)
+    assert_same_run(run.path, best.path)
 
 
 def test_a_run_whose_best_weights_are_damaged_does_not_go_on_to_others(undecided: Path, tmp_path: Path) -> None:

@@ -59,16 +59,6 @@ def first_mini_batch(updater: Updater, rollout: FlatRollout) -> Any:
     return next(mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1))
 
 
-def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
-    """With the sampler's log-probs as the old ones, every weight would be 1."""
-    objective = load_objective("tis", {"floor": 0, "cap": 10})
-    updater, rollout = updater_of(objective, KeepingEngine(make_policy(torch.float32))), rollout_of()
-    metrics = update(updater, rollout, 1, StepMetrics())
-    weights = (rollout.old_logprobs - rollout.sampler_logprobs).exp()
-    assert weights.std() > 0.1
-    assert metrics["actor/correction_weight"] == pytest.approx(weights.mean().item())
-
-
 @pytest.mark.parametrize("budget", [WHOLE, 20])
 def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> None:
     """AdamW's momentum would move the weights on a gradient of zeros."""

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ from tests.support.runs import COPYING, interrupted, lasting, own_backends, tiny
 CPU = torch.device("cpu")
 RATE = "train.learning_rate=1e-3"
 OLD = ("train.steps=5", "train.staleness=2", RATE, "objective=tepo")
-WORDS = ("train.steps=3", RATE, "train.staleness=1", "train.max_new_tokens=16")
+WORDS = ("train.steps=3", RATE, "train.staleness=1", "train.max_new_tokens=16", "train.epochs=1")
 SECONDS = 60  # for what must come
 
 
@@ -132,9 +133,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder / "runs"
 
 
-def raising(at: int, *errors: BaseException) -> Callable[[int], None]:
-    """Raise the errors, one each time that the step is there."""
-    left = list(errors)
+def raising(at: int, error: BaseException) -> Callable[[int], None]:
+    """Raise an error when a step is there first."""
+    left = [error]
 
     def look(step: int) -> None:
         if step == at and left:
@@ -193,7 +194,7 @@ def comparable(folder: Path) -> tuple[Any, ...]:
     ("words", "first"),
     [
         (("objective=grpo", "train.staleness=2"), "sampling"),
-        (("objective=tis", "model.dtype=bfloat16", "train.learning_rate=1e-4"), "training"),
+        (("objective=tis", "model.dtype=bfloat16", "train.learning_rate=1e-4", "train.steps=2"), "training"),
     ],
     ids=["two steps", "truncated"],
 )
@@ -243,49 +244,40 @@ def test_a_run_that_stopped_in_the_middle_goes_on_to_the_same_bits(
     assert comparable(train(Run(config))) == comparable(usual)
 
 
-def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], None]) -> tuple[Any, ...]:
+def ending(store: Path, sampler: str, first: Any, errors: dict[str, partial]) -> tuple[Any, ...]:
+    """What is left of a run whose sampling of step 4 or third update breaks off."""
     config = tiny(store, *WORDS, "train.steps=4", f"sampler={sampler}")
     with pytest.MonkeyPatch.context() as patch:
-        break_off(Order(config, first, patch))
+        order = Order(config, first, patch)
+        if "sample" in errors:
+            order.on_sample = raising(4, errors["sample"]())
+        if "update" in errors:
+            order.after_update = raising(3, errors["update"]())
         return comparable(train(Run(config)))
 
 
-def no_groups(order: Order) -> None:
-    """Of the policy that draws. A later one might have some."""
-    order.on_sample = raising(4, EarlyStop("collapse", 4, "all responses were wrong"))
-
-
-def broken_sampler(order: Order) -> None:
-    order.on_sample = raising(4, Diverged("the sampler's probabilities are not numbers"))
-
-
-def broken_both(order: Order) -> None:
-    """In turn the sampler comes first, so its weights are the ones that are broken."""
-    broken_sampler(order)
-    broken_updates(order)
-
-
-def broken_updates(order: Order) -> None:
-    order.after_update = raising(3, Diverged("the loss is nan"))
+NO_GROUPS = partial(EarlyStop, "collapse", 4, "all responses were wrong")  # of the policy that draws
+NO_NUMBERS, NO_LOSS = partial(Diverged, "probabilities are not numbers"), partial(Diverged, "the loss is nan")
 
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("break_off", "kind", "step", "first"),
+    ("errors", "kind", "step", "first"),
     [
-        (no_groups, "collapse", 4, "sampling"),
-        (broken_sampler, "diverged", 2, "sampling"),
-        (broken_updates, "diverged", 3, "training"),
-        (broken_both, "diverged", 2, "training"),
+        ({"sample": NO_GROUPS}, "collapse", 4, "sampling"),
+        ({"sample": NO_NUMBERS}, "diverged", 2, "sampling"),
+        ({"update": NO_LOSS}, "diverged", 3, "training"),
+        ({"sample": NO_NUMBERS, "update": NO_LOSS}, "diverged", 2, "training"),  # in turn the sampler comes first
     ],
+    ids=["no groups", "sampler", "updates", "both"],
 )
-def test_training_ends_where_it_would_in_turn(tmp_path: Path, break_off: Any, kind: str, step: int, first: Any) -> None:
+def test_training_ends_where_it_would_in_turn(tmp_path: Path, errors: dict, kind: str, step: int, first: Any) -> None:
     """Step 4 is drawn in step 3: by the weights after step 2, which are broken if the sampler says so."""
-    near = ending(tmp_path / "near", "near", "training", break_off)
+    near = ending(tmp_path / "near", "near", "training", errors)
     *_, steps, end = near
     assert (end.kind, end.step, steps) == (kind, step, step - 1)
     assert len(near[0]) == step - 1
-    assert ending(tmp_path / "far", "far", first, break_off) == near
+    assert ending(tmp_path / "far", "far", first, errors) == near
 
 
 def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,11 +285,11 @@ def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypa
     words = (*WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
     killed, whole = (tiny(store / folder, *words) for folder in ("killed", "whole"))
     with monkeypatch.context() as patch:
-        no_groups(Order(killed, "training", patch))
+        Order(killed, "training", patch).on_sample = raising(4, NO_GROUPS())
         interrupted(killed, 2)
     resumed = comparable(train(Run(killed)))
     with monkeypatch.context() as patch:
-        no_groups(Order(whole, "training", patch))
+        Order(whole, "training", patch).on_sample = raising(4, NO_GROUPS())
         assert resumed == comparable(train(Run(whole)))
     *_, steps, end = resumed
     assert (steps, end.kind, end.step) == (3, "collapse", 4)

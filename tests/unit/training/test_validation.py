@@ -25,7 +25,8 @@ from tepo.training.validation import Validation, validation_sets
 from tests.support.runs import lasting, tiny, weights, write
 from tests.support.two_ranks import Exchange, on_two_ranks
 
-EVERY = ("train.validate_every=2", "train.validation_problems=6")
+FEW = ("train.prompts_per_step=2", "train.mini_batch_prompts=1")
+EVERY = ("train.validate_every=2", "train.validation_problems=6", *FEW)
 
 
 def problems(folder: Path, rows: list[tuple[str, str]]) -> tuple[str, str]:
@@ -55,7 +56,7 @@ def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path)
 
 
 def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFolder) -> None:
-    plain = train(Run(tiny(tmp_path)))
+    plain = train(Run(tiny(tmp_path, *FEW)))
     assert plain.name == measured.path.name
     assert weights(plain) == weights(measured.path)
     rows = lasting(measured.path)

@@ -39,8 +39,8 @@ from tests.support.runs import COPYING, interrupted, lasting, own_backends, tiny
 
 CPU = torch.device("cpu")
 RATE = "train.learning_rate=1e-3"
-OLD = ("train.steps=5", "train.staleness=2", RATE, "objective=tepo")
-WORDS = ("train.steps=3", RATE, "train.staleness=1", "train.max_new_tokens=16", "train.epochs=1")
+OLD = ("train.steps=5", "train.staleness=2", RATE, "train.prompts_per_step=2", "train.mini_batch_prompts=1")
+WORDS = ("train.steps=3", RATE, "train.staleness=1", "train.max_new_tokens=16")
 SECONDS = 60  # for what must come
 
 

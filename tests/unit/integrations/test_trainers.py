@@ -55,17 +55,11 @@ def test_a_punishment_by_hand():
     assert found == pytest.approx([0.75, 0.0, -0.75], abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "told", "what", "fix"),
-    [
-        ("opo", TOKENS, {}, "the lengths of the responses", "lengths=…"),
-        ("grpo_dapo", {"A": "R/t"}, {"lengths": [1, 2]}, "an advantage for each token", "another row"),
-    ],
-)
-def test_lengths_that_are_read_and_not_given(name, changes, told, what, fix):
-    with pytest.raises(UserError, match=what) as caught:
-        advantages([1.0, 0.0], name, changes, **told)
-    assert fix in caught.value.fix
+def test_what_is_read_and_not_given():
+    with pytest.raises(UserError, match="the lengths of the responses"):
+        advantages([1.0, 0.0], "opo", TOKENS)
+    with pytest.raises(UserError, match="an advantage for each token"):
+        advantages([1.0, 0.0], "grpo_dapo", {"A": "R/t"}, lengths=[1, 2])
 
 
 def test_an_empty_mask_logs_nothing():

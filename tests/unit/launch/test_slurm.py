@@ -91,19 +91,6 @@ def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
         assert found == pytest.approx(weights * one + gpus * process), words
 
 
-def test_the_time_to_save_is_that_of_a_step_and_a_checkpoint(tmp_path: Path) -> None:
-    """By the plan for cards of the slowest kind: hundreds of seconds for a 7B, half an hour for a 32B, whose checkpoint
-    has 459 GB. Never less than 300, nor more than a quarter of the limit; what is asked for stays."""
-
-    def grace(*words: str, **options: int) -> int | None:
-        return requests(paper(tmp_path, *words), SlurmOptions(gpus=8, **options), CLUSTER).grace
-
-    assert 300 < grace() < 900
-    assert 1.5 * (2 * 459 + 242) < grace("model=qwen2.5-32b") < 3600
-    assert grace("model=qwen2.5-0.5b") == 300
-    assert grace("model=qwen2.5-32b", minutes=60) == 900
-
-
 @pytest.mark.parametrize("word", ["acount=lab", "grace=86400", "sbatch.gpus-per-node=8"])
 def test_a_mistake_on_the_command_line(word: str) -> None:
     with pytest.raises(UserError, match=r"did you mean 'account'|leaves no time to train|write gpus: …"):
@@ -115,7 +102,12 @@ def test_what_the_cluster_does_not_have(tmp_path: Path) -> None:
         fitted(SlurmOptions(gpus=8, nodes=5), CLUSTER)
     with pytest.raises(UserError, match="need a GPU, and the jobs ask for none"):
         requests(paper(tmp_path), SlurmOptions(), CLUSTER)
-    assert requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER).mem == "291G"
+    whole = requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER)
+    assert whole.mem == "291G"
+    assert 300 < (whole.grace or 0) < 900  # seconds to save: those of a step and a checkpoint
+    large = requests(paper(tmp_path, "model=qwen2.5-32b"), SlurmOptions(gpus=8), CLUSTER)
+    assert 1.5 * (2 * 459 + 242) < (large.grace or 0) < 3600  # its checkpoint has 459 GB
+    assert requests(paper(tmp_path), SlurmOptions(gpus=8, minutes=20), CLUSTER).grace == 300
     requests(paper(tmp_path), SlurmOptions(sbatch={"gres": "gpu:h100:1"}), CLUSTER)
     requests(paper(tmp_path, "engine.device=cpu"), SlurmOptions(), CLUSTER)
 

@@ -1,7 +1,7 @@
 """At the learning rate of real models. The sampler is the embedded one, synced as any other."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tepo.training.run import Run
 from tests.support.runs import interrupted, tiny
 
 WORDS = ("train.learning_rate=1e-6", "train.prompts_per_step=2", "train.mini_batch_prompts=1")
-Skip = Callable[[int], None]
 
 
 @pytest.fixture(autouse=True)
@@ -31,21 +30,15 @@ def own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
-def skip(monkeypatch: pytest.MonkeyPatch) -> Skip:
-    """Leaves out a sync, counted from 1 at the end of step 1 of this process."""
-    real = TorchSampler.sync
+def leave_out(number: int, patch: pytest.MonkeyPatch) -> None:
+    """A sync, counted from 1 at the end of step 1 of this process."""
+    real, syncs = TorchSampler.sync, itertools.count(1)
 
-    def leave_out(number: int) -> None:
-        syncs = itertools.count(1)
+    def sync(self: TorchSampler, weights: Mapping[str, Tensor]) -> None:
+        if next(syncs) != number:
+            real(self, weights)
 
-        def sync(self: TorchSampler, weights: Mapping[str, Tensor]) -> None:
-            if next(syncs) != number:
-                real(self, weights)
-
-        monkeypatch.setattr(TorchSampler, "sync", sync)
-
-    return leave_out
+    patch.setattr(TorchSampler, "sync", sync)
 
 
 def failure(config: RunConfig) -> str:
@@ -55,8 +48,10 @@ def failure(config: RunConfig) -> str:
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_a_sync_left_out_is_found_at_the_next_rollout(tmp_path: Path, skip: Skip, staleness: int) -> None:
-    skip(2)
+def test_a_sync_left_out_is_found_at_the_next_rollout(
+    tmp_path: Path, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_out(2, monkeypatch)
     text = failure(tiny(tmp_path, *WORDS, f"train.staleness={staleness}", "train.steps=4"))
     assert f"step {3 + staleness}" in text
     assert "weights not synced: the sampler still has the weights of the sync before" in text
@@ -83,11 +78,11 @@ def test_a_first_sync_that_is_stale_is_found(tmp_path: Path, monkeypatch: pytest
     assert "step 2" in failure(config)
 
 
-def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) -> None:
+def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compared is the gap of the run's first rollout."""
     config = tiny(tmp_path, *WORDS)
     interrupted(config)
-    skip(1)
+    leave_out(1, monkeypatch)
     assert "step 3" in failure(config)
 
 

@@ -92,10 +92,10 @@ def test_the_result_is_the_weights_before_the_step_killed_or_not_and_however_oft
     assert below.checkpoints() == [1]
 
 
-@pytest.mark.parametrize("more", [(), ("train.steps=1",), VALIDATED], ids=["rollout", "last step", "validation"])
+@pytest.mark.parametrize("more", [("train.steps=1",), VALIDATED], ids=["last step", "validation"])
 def test_weights_that_break_with_the_last_update_of_a_step_do_not_count(tmp_path: Path, more: tuple[str, ...]) -> None:
-    """One update a step: its loss is a number. The next rollout, a look after the last step or validation finds
-    probabilities that are none."""
+    """One update a step: its loss is a number. A look after the last step or validation finds probabilities that are
+    none."""
     run = ended(tiny(tmp_path, "train.learning_rate=1e18", "train.epochs=1", "train.mini_batch_prompts=4", *more))
     assert str(run.ending()) == "diverged at step 1"
     assert "probabilities are not numbers" in run.ending().why
@@ -137,11 +137,10 @@ def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def best(undecided: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """And finished."""
-    folder = tmp_path_factory.mktemp("best") / "runs"
-    shutil.copytree(undecided, folder)
-    return RunFolder(train(Run(tiny(folder, *KEPT, *FALLING))))
+def best(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Its end, of a run whose best step is saved though no checkpoint is due."""
+    folder = tmp_path_factory.mktemp("best")
+    return RunFolder(train(Run(tiny(folder, *KEPT, *FALLING, "train.checkpoint_every=100"))))
 
 
 def test_the_weights_are_those_of_the_best_step(best: RunFolder, tmp_path: Path) -> None:
@@ -180,10 +179,6 @@ def test_equal_accuracies_keep_the_earliest(tmp_path: Path) -> None:
     run = RunFolder(train(Run(tiny(tmp_path, *KEPT, "train.learning_rate=1e-30", "train.steps=2", "train.epochs=1"))))
     assert len(set(accuracies(run))) == 1
     assert run.checkpoints() == [1]
-
-
-def test_a_best_step_is_saved_however_rarely_checkpoints_are_due(best: RunFolder, tmp_path: Path) -> None:
-    assert_same_run(train(Run(tiny(tmp_path, *KEPT, *FALLING, "train.checkpoint_every=100"))), best.path)
 
 
 def killed(place: str, config: RunConfig) -> None:

@@ -124,7 +124,7 @@ def run_prime_rl(name: str, changes: dict[str, Any], told: dict[str, Any], setti
 
     prime-rl does not install on a CPU: `LossInputs` has the fields of its 0.8."""
     from tepo.integrations.prime_rl import advantages, loss
-    from tests.unit.integrations.test_prime_rl import LossInputs
+    from tests.unit.integrations.test_trainers import LossInputs
 
     case, row = case_of_cells(), load_objective(name, changes)
     case.sampler_logits = case.old_logits  # the policy that sampled is the old one, by the sampler's log-probs

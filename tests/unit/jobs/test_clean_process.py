@@ -1,6 +1,4 @@
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -56,7 +54,7 @@ def test_what_goes_wrong_in_it_is_raised_here() -> None:
 def hold(folder: Path) -> None:
     """Say who this is, and stay."""
     (folder / str(os.getpid())).touch()
-    time.sleep(600)
+    time.sleep(180)
 
 
 def test_it_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -70,9 +68,6 @@ def test_it_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         assert [*map(runs, children)] == [True]
         parent.kill()
     limit = time.monotonic() + 60
-    while (left := [*filter(runs, children)]) and time.monotonic() < limit:
+    while any(map(runs, children)) and time.monotonic() < limit:
         time.sleep(0.01)
-    for child in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-    assert left == []
+    assert [*map(runs, children)] == [False]

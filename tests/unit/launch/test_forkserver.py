@@ -1,6 +1,5 @@
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tepo.launch.forkserver import devices, job_environment, start
-from tepo.launch.local import command, run_local
-from tepo.store.run_folder import RunFolder
+from tepo.launch.local import run_local
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.train_run import compose_one
+from tests.support.commands import python
 
 
 def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,21 +21,19 @@ def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (job_environment() | devices(0, 0))["CUDA_VISIBLE_DEVICES"] == "", "--gpus 0 on a machine that has some"
 
 
-def test_exit_code_output_and_environment_of_a_command(tmp_path: Path) -> None:
-    script = "import os, sys; print(os.environ['MARK'], os.environ['OMP_NUM_THREADS']); sys.exit(3)"
-    process = start([sys.executable, "-c", script], tmp_path / "run" / "log.txt", job_environment() | {"MARK": "here"})
-    process.join(120)
-    assert process.exitcode == 3
-    assert (tmp_path / "run" / "log.txt").read_text() == "here 1\n"
+SCRIPT = "import os, sys; print(os.environ['MARK'], os.environ['OMP_NUM_THREADS']); sys.exit(3)"
 
 
-def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
-    process = start(
-        [sys.executable, "-m", "tepo_cli", "train", "objectve=tepo"], tmp_path / "log.txt", job_environment()
-    )
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [(["-c", SCRIPT], 3, "here 1\n"), (["-m", "tepo_cli", "train", "objectve=tepo"], 2, "did you mean 'objective'")],
+)
+def test_exit_code_output_and_environment_of_a_command(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    log = tmp_path / "run" / "log.txt"
+    process = start([sys.executable, *words], log, job_environment() | {"MARK": "here"})
     process.join(120)
-    assert process.exitcode == 2
-    assert "did you mean 'objective'" in (tmp_path / "log.txt").read_text()
+    assert process.exitcode == code
+    assert said in log.read_text()
 
 
 MARK = """
@@ -63,10 +59,10 @@ def test_the_server_that_imports_hears_neither_ctrl_c_nor_the_end_of_a_terminal(
     """In a process of its own, because the server of this one is up:
     asked at once, seconds before the imports are done."""
     script = (
-        "from tepo.launch import forkserver as slots; from multiprocessing import forkserver as f; slots._serve(); "
-        "print(open(f'/proc/{f._forkserver._forkserver_pid}/status').read())"
+        "from tepo.launch import forkserver as slots; from multiprocessing import forkserver as f; slots._serve()\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script += "print(open(f'/proc/{f._forkserver._forkserver_pid}/status').read())"
+    done = python("-c", script)
     (ignored,) = [int(line.split()[1], 16) for line in done.stdout.splitlines() if line.startswith("SigIgn")]
     assert all(ignored >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGHUP))
 
@@ -80,11 +76,3 @@ def test_interrupt_reaches_the_command(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.join(120)
     assert "KeyboardInterrupt" in (tmp_path / "log.txt").read_text()
-
-
-def test_the_command_of_a_base_names_it(tmp_path: Path) -> None:
-    ((_, (base, *_)),) = plan_all(["table1"], "laptop", store=tmp_path, overrides=["data.benchmarks=[add3]"])
-    assert base.row.base
-    *_, option, store, model = command(base)
-    run, trained = compose_one(model.removeprefix("--model="), Path(store))
-    assert (option, trained, RunFolder.of_base(run.config)) == ("--store", False, base.folder)

@@ -1,5 +1,4 @@
 import re
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tests.support.commands import tepo
+from tests.support.runs import write
 
 CLUSTER = ["gpu|4|96|1500000|gpu:h100:8(S:0-1)", "gpu|2|32|250000|gpu:4", "cpu|9|64+|128000+|(null)"]
 
@@ -25,8 +25,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "second": "account: second\nqos: second\nexclusive: true\n",
         "first": "qos: first\nsbatch: {reservation: first}\n",
     }.items():
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "slurm.yaml").write_text(text)
+        write(tmp_path / name / "slurm.yaml", text)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TEPO_PATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
     return tmp_path
@@ -51,32 +50,26 @@ def test_sbatch_gets_what_is_asked_for() -> None:
 
 
 def test_options_of_sbatch_are_what_the_file_says(files: Path) -> None:
-    text = "account: 007\nsbatch: {time-min: 1:30:00, begin: 2024-01-05, licenses: 010, comment: 1e5, no-kill: yes}\n"
-    (files / "first/slurm.yaml").write_text(text)
-    said = slurm_options().words(1)
-    assert {"--account=007", "--time-min=1:30:00", "--begin=2024-01-05", "--licenses=010", "--no-kill"} <= {*said}
-
-
-@pytest.mark.parametrize(("count", "cpus"), [(1, 12), (4, 48), (8, 96), (0, None)])
-def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
-    assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
-    assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
-    assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-    assert fitted(SlurmOptions(gpus=count), ["gpu|4|64|900000|gpu:8"]).cpus == (cpus and min(cpus, 64))
+    (files / "first/slurm.yaml").write_text("account: 007\nsbatch: {time-min: 1:30:00, comment: 1e5, no-kill: yes}\n")
+    assert {"--account=007", "--time-min=1:30:00", "--comment=1e5", "--no-kill"} <= {*slurm_options().words(1)}
 
 
 @pytest.mark.parametrize(
-    ("options", "kinds", "gib", "mem"),
+    ("options", "kinds", "gib", "mem", "cpus"),
     [
-        ({"gpus": 8}, CLUSTER, 176.2, "177G"),
-        ({"gpus": 4, "nodes": 2}, CLUSTER, 300, "300G"),  # the smaller two are left out
-        ({"gpus": 8}, CLUSTER, 2000, "0"),  # all that a node has
-        ({"gpus": 8}, ["gpu|4|96|1|gpu:8"], 177, None),  # Slurm was not told
-        ({"gpus": 8, "mem": "90G"}, CLUSTER, 177, "90G"),
+        ({"gpus": 8}, CLUSTER, 176.2, "177G", 96),
+        ({"gpus": 4, "nodes": 2}, CLUSTER, 300, "300G", 48),  # the smaller two are left out
+        ({"gpus": 8}, CLUSTER, 2000, "0", 96),  # all that a node has
+        ({"gpus": 8}, ["gpu|4|64|1|gpu:8"], 177, None, 64),  # Slurm was not told
+        ({"gpus": 8, "mem": "90G", "cpus": 7}, CLUSTER, 177, "90G", 7),
+        ({}, [], 0, None, None),  # no sinfo
     ],
 )
-def test_memory_is_asked_for_where_it_is_known(options: dict, kinds: list[str], gib: float, mem: str | None) -> None:
-    assert fitted(SlurmOptions(**options), kinds, gib * 2**30).mem == mem
+def test_what_is_asked_of_a_node(
+    options: dict, kinds: list[str], gib: float, mem: str | None, cpus: int | None
+) -> None:
+    found = fitted(SlurmOptions(**options), kinds, gib * 2**30)
+    assert (found.mem, found.cpus) == (mem, cpus)
 
 
 def paper(store: Path, *words: str) -> list[Unit]:
@@ -86,70 +79,37 @@ def paper(store: Path, *words: str) -> list[Unit]:
 
 def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
     """Below ZeRO-3 each rank of 8 loads the 7B by itself; offloaded, masters, moments and gradients stay there."""
-    two = ("engine.zero_stage=2", "engine.offload=false")
     one, process = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters, 8 * 2**30
-    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=8)) == pytest.approx(8 * (one + process))
-    assert planned_memory(paper(tmp_path, *two), SlurmOptions(gpus=1)) == pytest.approx(
-        7 * one + process
-    )  # a checkpoint
-    offloaded = planned_memory(paper(tmp_path, *two, "engine.offload=true"), SlurmOptions(gpus=8))
-    assert offloaded == pytest.approx((8 + 7) * one + 8 * process)
-    # at a checkpoint under ZeRO 3 each rank has its part alone
-    three = planned_memory(paper(tmp_path, "engine.zero_stage=3", two[1]), SlurmOptions(gpus=8))
-    assert three == pytest.approx(7 * one + 8 * process)
-    # left open, what takes the most: ZeRO 3 with 18 bytes a weight in main memory, and a checkpoint
-    assert planned_memory(paper(tmp_path), SlurmOptions(gpus=8)) == pytest.approx((9 + 7) * one + 8 * process)
+    for words, gpus, weights in (
+        (("engine.zero_stage=2", "engine.offload=false"), 8, 8),
+        (("engine.zero_stage=2", "engine.offload=false"), 1, 7),  # a checkpoint
+        (("engine.zero_stage=2", "engine.offload=true"), 8, 8 + 7),
+        (("engine.zero_stage=3", "engine.offload=false"), 8, 7),  # at a checkpoint each rank has its part alone
+        ((), 8, 9 + 7),  # left open, what takes the most: ZeRO 3 with 18 bytes a weight, and a checkpoint
+    ):
+        found = planned_memory(paper(tmp_path, *words), SlurmOptions(gpus=gpus))
+        assert found == pytest.approx(weights * one + gpus * process), words
 
 
-def test_the_time_to_save_is_that_of_a_step_and_a_checkpoint(tmp_path: Path) -> None:
-    """By the plan for cards of the slowest kind: hundreds of seconds for a 7B, half an hour for a 32B, whose checkpoint
-    has 459 GB. Never less than 300, nor more than a quarter of the limit; what is asked for stays."""
-
-    def grace(*words: str, **options: int) -> int | None:
-        return requests(paper(tmp_path, *words), SlurmOptions(gpus=8, **options), CLUSTER).grace
-
-    assert 300 < grace() < 900
-    assert 1500 < grace("model=qwen2.5-32b") < 3600
-    assert grace("model=qwen2.5-32b") > 1.5 * (2 * 459 + 242)
-    assert grace("model=qwen2.5-0.5b") == 300
-    assert grace("model=qwen2.5-32b", minutes=60) == 900
+@pytest.mark.parametrize("word", ["acount=lab", "grace=86400", "sbatch.gpus-per-node=8"])
+def test_a_mistake_on_the_command_line(word: str) -> None:
+    with pytest.raises(UserError, match=r"did you mean 'account'|leaves no time to train|write gpus: …"):
+        slurm_options(None, [word])
 
 
-def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="need a GPU, and the jobs ask for none") as caught:
+def test_what_the_cluster_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="5 nodes with 8 GPUs and 1 CPU asked for, and there are 4 such"):
+        fitted(SlurmOptions(gpus=8, nodes=5), CLUSTER)
+    with pytest.raises(UserError, match="need a GPU, and the jobs ask for none"):
         requests(paper(tmp_path), SlurmOptions(), CLUSTER)
-    assert "--gpus N" in caught.value.fix
-    assert requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER).mem == "291G"
+    whole = requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER)
+    assert whole.mem == "291G"
+    assert 300 < (whole.grace or 0) < 900  # seconds to save: those of a step and a checkpoint
+    large = requests(paper(tmp_path, "model=qwen2.5-32b"), SlurmOptions(gpus=8), CLUSTER)
+    assert 1.5 * (2 * 459 + 242) < (large.grace or 0) < 3600  # its checkpoint has 459 GB
+    assert requests(paper(tmp_path), SlurmOptions(gpus=8, minutes=20), CLUSTER).grace == 300
     requests(paper(tmp_path), SlurmOptions(sbatch={"gres": "gpu:h100:1"}), CLUSTER)
     requests(paper(tmp_path, "engine.device=cpu"), SlurmOptions(), CLUSTER)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs and 1 CPU asked for, and there are 0 such"),
-        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs and 1 CPU asked for, and there are 4 such"),
-    ],
-)
-def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        fitted(SlurmOptions(**options), CLUSTER)
-    assert message in str(caught.value)
-    assert caught.value.exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("acount=lab", "did you mean 'account'"),
-        ("grace=86400", "leaves no time to train"),
-        ("sbatch.gpus-per-node=8", "write gpus: …"),
-    ],
-)
-def test_a_mistake_on_the_command_line(word: str, message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        slurm_options(None, [word])
-    assert message in str(caught.value)
 
 
 def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,16 +123,6 @@ def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     assert slurm_job.node_words(replace(job, nodes=1, gpus=1), "none") == job.words
     assert slurm_job.node_words(replace(job, gpus=0), "a:1")[5] == "1"  # a CPU is one rank
     assert slurm_job.node_words(replace(job, alone=["measure"]), "alone") == ["measure"]
-
-
-def test_two_jobs_meet_at_two_ports_and_none_that_is_taken() -> None:
-    first, second = slurm_job._free_port(7), slurm_job._free_port(8)
-    assert first != second
-    with socket.create_server(("", first)) as other:
-        assert slurm_job._free_port(7) not in (first, second)
-        with socket.create_connection(("127.0.0.1", first)):
-            other.accept()[0].close()
-    assert slurm_job._free_port(7) == first  # what has ended is not in the way of torch's store
 
 
 @pytest.mark.parametrize(

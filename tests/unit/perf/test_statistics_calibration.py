@@ -21,13 +21,7 @@ def test_the_simulated_test_is_that_of_the_estimate() -> None:
         assert 2 * min(low, high) == pytest.approx(estimate({"b": d}).p)
 
 
-def test_luck_has_the_means_that_the_hypotheses_ask_for() -> None:
-    for luck in calibration.LUCKS:
-        differences, _ = calibration.studies_with(luck, 8, 100_000, np.random.default_rng(1))
-        assert differences.mean() == pytest.approx(0, abs=0.001), luck
-
-
-@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("seeds", [3, 8])
 def test_the_interval_holds_its_level_where_both_rows_have_the_same_luck(seeds: int) -> None:
     for luck in (calibration.NORMAL, *calibration.BOTH_ROWS):
         found = calibration.errors(luck, seeds, STUDIES)
@@ -47,9 +41,7 @@ def test_rare_bad_runs_in_one_row_break_it() -> None:
     assert alarms[1] > 0.09
     ten = calibration.errors(LUCK["10% bad in one row, SD 2"], 8, STUDIES)
     assert ten["held"][0] > 0.12 > 0.03 > ten["refuted"][0]
-    assert (
-        ten["false alarms"][1] > ten["false alarms"][0]
-    )  # a family makes it worse, where under normal luck it does not
+    assert ten["false alarms"][1] > ten["false alarms"][0]  # a family makes it worse, as normal luck does not
     assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES)["false equivalence"][0] > 0.2
 
 

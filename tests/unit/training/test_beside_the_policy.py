@@ -10,7 +10,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.load_policy import load_policy, load_tokenizer
 from tepo.policy.model.lora import full_state
 from tepo.store.run_folder import final_model
 from tepo.store.run_id import run_id
@@ -23,39 +23,37 @@ from tepo.training.rollout_batch import Group
 from tepo.training.run import Run
 from tepo.training.value_tracker import ValueTracker
 from tests.support.rollouts import graded, rollout
-from tests.support.runs import assert_same_run, interrupted, lasting, small, tiny, write
+from tests.support.runs import assert_same_run, interrupted, lasting, tiny, write
 
 LORA = ("model.lora_rank=4", "train.learning_rate=1e-3")
 TEACHER = ("objective=distillation", "model.teacher=package:laptop_sparse", "train.learning_rate=1e-3")
 
 
 @pytest.mark.peft
-@pytest.mark.parametrize("words", [(), ("model.dtype=bfloat16", "objective=grpo")], ids=["float32", "bfloat16"])
-def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_bit(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """In bfloat16: integration/test_kill.py."""
+    words = ("objective=grpo", "train.steps=2", "train.prompts_per_step=2", "train.mini_batch_prompts=1")
     config, whole = (tiny(tmp_path / store, *LORA, *words) for store in ("stopped", "through"))
-    interrupted(config, 2)
+    interrupted(config)
     stopped = train(Run(config))
     assert_same_run(stopped, train(Run(whole)))
     last = final_model(stopped)
     again = setup.open_policy(config, last, torch.device("cpu"))  # what training would go on with
-    merged, base = (load_policy(path, dtype=config.model.dtype) for path in (str(last), "package:laptop"))
+    merged, base = (load_policy(path) for path in (str(last), "package:laptop"))
     assert merged.model.state_dict().keys() == base.model.state_dict().keys()
     for name, value in full_state(again.model).items():
         assert torch.equal(value, merged.model.state_dict()[name])
         moved = not torch.equal(value, base.model.state_dict()[name])
         assert moved == name.endswith("proj.weight")  # embeddings, norms and biases are frozen
-    gap = max(row["training/rollout_logprobs_diff_mean"] for row in lasting(stopped))
-    assert gap < (1e-5 if config.model.dtype == "float32" else 0.01)
+    assert max(row["training/rollout_logprobs_diff_mean"] for row in lasting(stopped)) < 1e-5
 
 
 def test_a_teacher_with_other_tokens_is_refused() -> None:
-    model, policy = compose(list(TEACHER)).model, load_policy("package:laptop")
-    check_teacher(model, policy.tokenizer)
-    policy.tokenizer.add_tokens(["<think>"])
+    model, tokenizer = compose(list(TEACHER)).model, load_tokenizer("package:laptop")
+    check_teacher(model, tokenizer)
+    tokenizer.add_tokens(["<think>"])
     with pytest.raises(UserError, match="another tokenizer: 1 token differ, '<think>'"):
-        check_teacher(model, policy.tokenizer)
+        check_teacher(model, tokenizer)
 
 
 def test_a_teacher_is_part_of_the_id_by_its_content() -> None:
@@ -66,20 +64,13 @@ def test_a_teacher_is_part_of_the_id_by_its_content() -> None:
 
 def test_log_probs_are_those_of_the_teacher(tmp_path: Path) -> None:
     config = tiny(tmp_path, *TEACHER, "train.staleness=1")
-    checkpoint = final_model(interrupted(config, 1).path)
+    checkpoint = final_model(interrupted(config).path)
     student, teacher = load_policy("package:laptop"), load_policy("package:laptop_sparse")
     (waiting,) = read_pending(checkpoint, PromptStream(config, student.tokenizer), torch.device("cpu"))
     found = token_statistics(teacher.model, waiting.pack(range(waiting.sequence_count))).logprobs.detach()
     torch.testing.assert_close(waiting.teacher_logprobs, found, rtol=0, atol=1e-5)
     apart = float((waiting.old_logprobs - found).mean())
     assert waiting.metrics["rollout/teacher_kl"] == pytest.approx(apart, abs=1e-6)
-
-
-def test_the_policy_comes_closer_to_its_teacher(tmp_path: Path) -> None:
-    words = ("train.steps=12", "train.prompts_per_step=32", "train.mini_batch_prompts=8", "train.epochs=1")
-    rows = lasting(train(Run(small(tmp_path, *TEACHER, *words, "train.learning_rate=3e-4"))))
-    kl = [row["rollout/teacher_kl"] for row in rows]
-    assert sum(kl[-2:]) < 0.7 * sum(kl[:2])
 
 
 def test_a_visit_forgets_by_how_far_the_policy_has_moved(tmp_path: Path) -> None:
@@ -111,25 +102,23 @@ def test_a_visit_forgets_by_how_far_the_policy_has_moved(tmp_path: Path) -> None
             np.testing.assert_array_equal(getattr(again.known[name], key), getattr(one, key))
 
 
-def twelve_sums(folder: Path) -> tuple[str, ...]:
-    """Of which a step asks eight, with one response each."""
-    sums = [(a, b) for a in (3, 14, 25) for b in (4, 15, 26, 47)]
-    rows = [json.dumps({"problem": f"{a}+{b}=", "answer": str(a + b)}) for a, b in sums]
+def six_sums(folder: Path) -> tuple[str, ...]:
+    """Of which a step asks four."""
+    rows = [json.dumps({"problem": f"{a}+{b}=", "answer": str(a + b)}) for a in (3, 14) for b in (4, 15, 26)]
     file = write(folder / "sums.jsonl", "\n".join(rows))
-    return ("objective=spo", f"data={file}", "train.samples_per_prompt=1", "train.steps=4", "train.learning_rate=1e-3")
+    return ("objective=spo", f"data={file}", "train.learning_rate=1e-3")
 
 
 @pytest.mark.parametrize("objective", ["spo", "distillation"])
 def test_a_killed_run_ends_as_one_that_went_through(tmp_path: Path, objective: str) -> None:
-    words = twelve_sums(tmp_path) if objective == "spo" else (*TEACHER, "train.samples_per_prompt=1")
-    words += ("train.staleness=1",)
-    config = small(tmp_path / "stopped", *words)
-    for step, known in ((1, 8), (2, 12)):
-        checkpoint = final_model(interrupted(config, step).path)
-        assert objective != "spo" or len(ValueTracker.read(checkpoint).known) == known
-    stopped, through = train(Run(config)), train(Run(small(tmp_path / "through", *words)))
+    words = six_sums(tmp_path) if objective == "spo" else TEACHER
+    words += ("train.samples_per_prompt=1", "train.staleness=1")
+    config = tiny(tmp_path / "stopped", *words)
+    checkpoint = final_model(interrupted(config, 2).path)
+    assert objective != "spo" or len(ValueTracker.read(checkpoint).known) == 6
+    stopped, through = train(Run(config)), train(Run(tiny(tmp_path / "through", *words)))
     assert_same_run(stopped, through)
     rows = lasting(through)
-    assert all(row["rollout/prompts"] == row["rollout/groups_kept"] == 8 for row in rows)  # mixed or not
+    assert all(row["rollout/prompts"] == row["rollout/groups_kept"] == 4 for row in rows)  # mixed or not
     if objective == "spo":
         assert rows[0]["rollout/value"] == 0.5 != rows[-1]["rollout/value"]

@@ -8,7 +8,6 @@ import torch
 
 from tepo.common import gpu_driver
 from tepo.common.errors import RunFailed, UserError
-from tepo.common.text import install_line
 from tepo.config.compose import compose
 from tepo.config.run_config import TrackerName
 from tepo.policy.model.shapes import KNOWN
@@ -28,19 +27,11 @@ from tests.support.runs import small, write
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
 
 
-def test_ranks_that_would_have_nothing_to_do() -> None:
-    """Mini-batches are dealt by sequences, to any number of ranks that have one."""
-    config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
-    for ranks in (6, 128):
-        engine.check_settings(config, ranks)
-    with pytest.raises(UserError, match="129 ranks cannot share mini-batches of 128 responses"):
-        engine.check_settings(config, 129)
-    with pytest.raises(UserError, match="of 8 responses"):
-        engine.check_settings(compose(["train.mini_batch_prompts=16", "train.prompts_per_step=1"]), 16)
-
-
-def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each rank would train and write the same run by itself."""
+def test_what_is_refused_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that the GPU here does not hold, and ranks of which each would train and write the same run by itself."""
+    monkeypatch.setattr(setup, "gpus_here", lambda device: Gpus(bytes=1.2 * GIB))
+    with pytest.raises(UserError, match="the run does not fit by the plan"):
+        train(Run(small(tmp_path)))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(UserError, match="engine=torch trains in one process, and 2 were started"):
@@ -52,19 +43,13 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
     ("words", "message"),
     [
         ("sampler=vllm", "vLLM is not installed"),
-        ("sampler=vllm_server", "no vLLM server is named"),
         ("sampler=vllm_server sampler.servers=[http://127.0.0.1:9]", "does not answer"),
         ("engine=deepspeed engine.optimizer=adamw_8bit", "adamw alone"),
-        ("engine.optimizer=adamw_8bit engine.offload=true", "8-bit moments are updated on the GPU"),
         ("engine.kernels=[flash4]", "flash-attn-4 does not work in float32"),
-        ("engine.kernels=[flash4] model.dtype=bfloat16", "GPUs of compute capability 9.0 or more"),
         ("data=gsm8k_math", "`datasets` is not installed"),
-        ("model.lora_alpha=16", "no adapters to scale"),
         ("model.lora_rank=4 engine=deepspeed", "DeepSpeed trains all weights here"),
         ("objective=distillation", "objective distillation reads logp_teacher"),
-        ("model.teacher=package:laptop_sparse", "objective tepo reads no logp_teacher"),
         ("train.samples_per_prompt=1", "a group of one has no advantage with objective tepo"),
-        ("data.held_out=5", "nothing to hold out"),
         ("train.keep_best=true", "validation chooses the best weights, and it is off"),
     ],
 )
@@ -79,20 +64,8 @@ def test_what_cannot_be_is_refused_before_the_weights_are_loaded(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("words", "package", "old"),
-    [("engine=deepspeed", "deepspeed", "0.18.9"), ("engine.optimizer=adamw_8bit", "bitsandbytes", "0.49.2")],
-)
-def test_a_package_that_is_missing_or_too_old(
-    words: str, package: str, old: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    with pytest.raises(UserError, match="is not installed") as caught:
-        check_backends(Run(compose([words])))
-    assert install_line(package) in caught.value.fix
+@pytest.mark.parametrize(("words", "old"), [("engine=deepspeed", "0.18.9"), ("engine.optimizer=adamw_8bit", "0.49.2")])
+def test_a_package_that_is_too_old(words: str, old: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: old)
     with pytest.raises(UserError, match=rf"{old} is too old"):
         check_backends(Run(compose([words])))
@@ -112,7 +85,6 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
     ("words", "gpus", "fix"),
     [
         ("scale=paper engine.offload=false", Gpus(2, 2, 79.1 * GIB), "engine.offload=true"),
-        ("scale=paper engine.offload=false", Gpus(bytes=79.2 * GIB), "torchrun --nproc-per-node 8"),
         ("scale=paper model=qwen2.5-32b", Gpus(1, 1, 23.5 * GIB, host=60 * GIB), "larger GPUs"),
         ("scale=single_gpu", Gpus(1, 1, 23.5 * GIB, taken=20 * GIB), "CUDA_VISIBLE"),
     ],
@@ -124,14 +96,6 @@ def test_a_run_that_does_not_fit_by_the_plan_is_refused_with_what_would_help(wor
     assert fix in caught.value.fix
 
 
-def test_it_is_refused_before_a_folder_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(setup, "gpus_here", lambda device: Gpus(bytes=1.2 * GIB))
-    with pytest.raises(UserError, match="the run does not fit by the plan"):
-        train(Run(small(tmp_path)))
-    assert not list(tmp_path.iterdir())
-    train(Run(small(tmp_path, "sampler.memory_fraction=0.5", "train.steps=1")))
-
-
 def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A build for CUDA, and a device that this process may open, of which torch says that it is not available."""
     write(tmp_path / "version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13\n")
@@ -141,8 +105,6 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert pick_device("auto").type == "cpu"  # no device
-    with pytest.raises(UserError, match="no CUDA device"):
-        pick_device("cuda")
     (tmp_path / "nvidia0").touch()
     for ask in (lambda: pick_device("auto"), lambda: pick_device("cuda"), SamplerOptions().device):
         with pytest.raises(UserError, match=r"for CUDA 13\.0 cannot use the GPU, driver 470\.57\.02: "):
@@ -151,23 +113,26 @@ def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert pick_device("auto").type == "cpu"  # as meant
 
 
-def test_engines_that_the_ranks_cannot_hold() -> None:
+def test_ranks_that_have_nothing_to_do_and_engines_that_they_cannot_hold() -> None:
+    """Mini-batches are dealt by sequences, to any number of ranks that have one."""
+    dealt, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
+    engine.check_settings(dealt, 128)
+    with pytest.raises(UserError, match="129 ranks cannot share mini-batches of 128 responses"):
+        engine.check_settings(dealt, 129)
     config, cut = (compose(["scale=paper", f"sampler.tensor_parallel={size}"]) for size in (4, 8))
     sampler_backend("vllm").check_settings(config, 8)
     for kind, ranks, words, message in (
         ("vllm", 6, config, "6 ranks cannot share engines of 4"),
         ("vllm", 8, cut, "28 heads and 4 key-value heads cannot be cut over 8 GPUs"),
         ("torch", 8, config, "not cut over ranks"),
-        ("vllm_server", 8, config, "have their own GPUs"),
     ):
         with pytest.raises(UserError, match=message):
             sampler_backend(kind).check_settings(words, ranks)
 
 
-@pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])
-def test_a_store_that_cannot_be_made_is_not_called_a_full_disk(place: str) -> None:
-    with pytest.raises(UserError, match=r"cannot write: (the folder|a part of the path)"):
-        train(Run(small(Path(place))))
+def test_a_store_that_cannot_be_made_is_not_called_a_full_disk() -> None:
+    with pytest.raises(UserError, match="cannot write: a part of the path"):
+        train(Run(small(Path("/dev/null/runs"))))
 
 
 @pytest.mark.parametrize("name", get_args(TrackerName))
@@ -180,11 +145,10 @@ def test_a_tracker_that_is_not_installed(name: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.wandb
-@pytest.mark.parametrize("name", ["wandb", ".wandb"])
-def test_wandbs_settings_in_the_folder_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandbs_settings_in_the_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where wandb sends is for the caller to say, and not for a file that lies in the current folder."""
     monkeypatch.chdir(tmp_path)
-    file = write(tmp_path / name / "settings", "[default]\nbase_url = http://127.0.0.1:9\nentity = somebody\n")
+    file = write(tmp_path / "wandb" / "settings", "[default]\nbase_url = http://127.0.0.1:9\nentity = somebody\n")
     with pytest.raises(UserError, match="where metrics and your key are sent") as refused:
         check_trackers(small(tmp_path / "runs", "tracking.to=[wandb]"))
     assert refused.value.where == str(file)

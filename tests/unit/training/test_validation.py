@@ -25,15 +25,14 @@ from tepo.training.validation import Validation, validation_sets
 from tests.support.runs import lasting, tiny, weights, write
 from tests.support.two_ranks import Exchange, on_two_ranks
 
-EVERY = ("train.validate_every=2", "train.validation_problems=6")
+FEW = ("train.prompts_per_step=2", "train.mini_batch_prompts=1")
+EVERY = ("train.validate_every=2", "train.validation_problems=6", *FEW)
 
 
-@pytest.fixture
-def problems(tmp_path: Path) -> tuple[str, str]:
-    """Forty rows, of which five problems are there twice."""
-    made = generate({"max4": 1}, 35, 0, "train")
-    rows = [{"problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
-    path = write(tmp_path / "own.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+def problems(folder: Path, rows: list[tuple[str, str]]) -> tuple[str, str]:
+    """The overrides for problems with these texts and answers."""
+    lines = [json.dumps({"problem": text, "answer": answer}) + "\n" for text, answer in rows]
+    path = write(folder / "own.jsonl", "".join(lines))
     return ("data.kind=problems", f"data.problems={path}")
 
 
@@ -57,7 +56,7 @@ def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path)
 
 
 def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFolder) -> None:
-    plain = train(Run(tiny(tmp_path)))
+    plain = train(Run(tiny(tmp_path, *FEW)))
     assert plain.name == measured.path.name
     assert weights(plain) == weights(measured.path)
     rows = lasting(measured.path)
@@ -65,15 +64,6 @@ def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFo
     assert [any(key.startswith("start/val-core/") for key in row) for row in rows] == [True, False, False]
     rest = [{key: value for key, value in row.items() if "val-" not in key} for row in rows]
     assert rest == lasting(plain)
-
-
-def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_path: Path, measured: RunFolder) -> None:
-    policy = load_policy("package:laptop")
-    with Grader(GraderOptions()) as grader:
-        tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
-        untrained = Validation(tiny(tmp_path, *EVERY), tools, None).measure()
-    first = {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")}
-    assert first == {f"start/{name}": value for name, value in untrained.items()}
 
 
 def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, measured: RunFolder) -> None:
@@ -93,7 +83,8 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, me
 
 
 @pytest.mark.parametrize("ranks_of_an_engine", [1, 2])
-def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int) -> None:
+def test_two_ranks_measure_what_one_does(tmp_path: Path, measured: RunFolder, ranks_of_an_engine: int) -> None:
+    """Of the untrained policy, what a run measures before its first step."""
     config = tiny(tmp_path, *EVERY, f"sampler.tensor_parallel={ranks_of_an_engine}")
     policy = load_policy("package:laptop")
     with Grader(GraderOptions()) as grader:
@@ -105,6 +96,8 @@ def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int
         ranks, alone = on_two_ranks(measure), measure(None)
     assert ranks == [alone, alone]
     assert 0 < alone["val-core/average"] < 1
+    first = {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")}
+    assert first == {f"start/{name}": value for name, value in alone.items()}
 
 
 def test_a_policy_that_breaks_on_one_rank_has_diverged_on_all(tmp_path: Path) -> None:
@@ -128,37 +121,38 @@ def test_a_policy_that_breaks_on_one_rank_has_diverged_on_all(tmp_path: Path) ->
     assert "probabilities are not numbers" in broken
 
 
-def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: tuple[str, str]) -> None:
-    words = (*problems, "data.held_out=10", "train.validate_every=3")
-    config = tiny(tmp_path, *words)
+def test_held_out_problems_are_not_trained_on(tmp_path: Path) -> None:
+    """Of forty rows, among which five problems are there twice."""
+    made = [(problem.prompt, problem.answer) for problem in generate({"max4": 1}, 35, 0, "train")]
+    all_rows = problems(tmp_path, made + made[:5])
+    config = tiny(tmp_path, *all_rows, "data.held_out=10", "train.steps=1", "train.validate_every=1")
     held_out = validation_sets(config)[0][1]
     stream = PromptStream(config, load_policy("package:laptop").tokenizer)
     assert len({problem.prompt for problem in held_out}) == 10
     assert len(held_out) + len(stream.items) == 40
     assert not {problem.prompt for problem in held_out} & {problem.prompt for problem, _ in stream.items}
-    assert run_id(config) != run_id(tiny(tmp_path, *problems))  # other problems are trained on
-    first, *_, last = lasting(train(Run(config)))
-    assert 0 <= last["val-core/held_out/acc/mean@1"] == last["val-core/average"] <= 1
-    assert not any(name.startswith("start/") for name in first)  # measured once alone
+    assert run_id(config) != run_id(tiny(tmp_path, *all_rows, "train.steps=1"))  # other problems are trained on
+    (row,) = lasting(train(Run(config)))
+    assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
+    assert not any(name.startswith("start/") for name in row)  # measured once alone
 
 
 def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path: Path) -> None:
     """Not when they are first validated on, which may be at the end. The one that hashes lowest is held out."""
     wrong = min((f"{number}+1=<eos>" for number in range(100)), key=content_hash)
-    rows = [{"problem": text, "answer": 1} for text in (*(f"{number}+1=" for number in range(7)), wrong)]
-    path = write(tmp_path / "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    words = ("data.kind=problems", f"data.problems={path}", "data.held_out=1", "train.validate_every=3")
-    assert [problem.prompt for problem in validation_sets(tiny(tmp_path, *words))[0][1]] == [wrong]
+    words = problems(tmp_path, [*((f"{number}+1=", "1") for number in range(7)), (wrong, "1")])
+    config = tiny(tmp_path, *words, "data.held_out=1", "train.validate_every=3")
+    assert [problem.prompt for problem in validation_sets(config)[0][1]] == [wrong]
     with pytest.raises(UserError, match=r"control tokens of the model: .* \(<eos>\)"):
-        train(Run(config := tiny(tmp_path, *words)))
+        train(Run(config))
     assert RunFolder.of(config).metrics() == []
 
 
-def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: tuple[str, str]) -> None:
-    for words, message in (
-        (("train.validate_every=1",), "no problems to validate on"),
-        (("data.held_out=40",), "leaves none of 40 problems"),
-    ):
-        with pytest.raises(UserError, match=message):
-            train(Run(tiny(tmp_path, *problems, *words)))
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("train.validate_every=1", "no problems to validate on"), ("data.held_out=8", "leaves none of 8 problems")],
+)
+def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, word: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        train(Run(tiny(tmp_path, *problems(tmp_path, [(f"{number}", "1") for number in range(8)]), word)))
     assert not any(tmp_path.rglob("metrics.jsonl"))

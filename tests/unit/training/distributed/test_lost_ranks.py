@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.training.distributed import liveness, process_group
@@ -135,27 +137,18 @@ def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path
     assert (tmp_path / "said").read_text() in done.stderr
 
 
-_ALONE = """
-import os, socket
-import torch
-import torch.distributed as dist
-from tepo.training.distributed import process_group
-
-bound = []
-socket.socket.bind = lambda self, address: bound.append(address)
-process_group.start(torch.device("cpu"))
-port = os.environ["MASTER_PORT"]
-with socket.create_connection(("127.0.0.1", int(port))):  # the store's
-    dist.destroy_process_group()
-    process_group.start(torch.device("cpu"))
-    assert os.environ["MASTER_PORT"] == port
-print(bound)
-"""
-
-
-def test_a_process_without_a_launcher_has_the_port_that_its_store_binds() -> None:
+def test_a_process_without_a_launcher_has_the_port_that_its_store_binds(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is looked for and let go may be taken before the store binds it. The second group meets there too."""
-    assert python("-c", _ALONE).stdout == "[]\n"
+    monkeypatch.setattr(process_group, "_stores", {})
+    monkeypatch.setattr(socket.socket, "bind", lambda own, address: pytest.fail(f"bound {address}"))
+    with mock.patch.dict(os.environ):
+        process_group.start(torch.device("cpu"))
+        port = os.environ["MASTER_PORT"]
+        with socket.create_connection(("127.0.0.1", int(port))):  # the store's
+            dist.destroy_process_group()
+            process_group.start(torch.device("cpu"))
+            dist.destroy_process_group()
+        assert os.environ["MASTER_PORT"] == port != "0"
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,20 +78,18 @@ def moved(model: nn.Module) -> nn.Module:
     for module in model.modules():
         for name, value in list(module._parameters.items()):
             if value is not None:
-                module._parameters[name] = seen.setdefault(
-                    id(value), nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=DEVICE))
-                )
+                made = nn.Parameter(torch.empty_like(value, device=DEVICE))
+                module._parameters[name] = seen.setdefault(id(value), made)
         for name, buffer in list(module._buffers.items()):
             if buffer is not None:
-                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=DEVICE)
+                module._buffers[name] = torch.empty_like(buffer, device=DEVICE)
     return model
 
 
 def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     updater.objective = load_objective(objective)
-    mini_batch, _ = mini_batches(
-        rollout, torch.empty_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1
-    )
+    advantages = torch.empty_like(rollout.sampler_logprobs)
+    mini_batch, _ = mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1)
     with Watch() as found:
         accumulate(updater, mini_batch, StepMetrics())
     return sorted(found.places)
@@ -100,10 +98,8 @@ def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
 def resumed(engine: TorchEngine) -> list[str]:
     """Devices of the optimiser's state after a load, by kind."""
     (name, master), *_ = engine.masters.items()
-    state = [
-        optimizer_state.Piece(kind, name, torch.zeros(master.shape if kind != "step" else ()))
-        for kind in ("step", *optimizer_state.KEYS)
-    ]
+    shapes = {"step": (), **dict.fromkeys(optimizer_state.KEYS, master.shape)}
+    state = [optimizer_state.Piece(kind, name, torch.zeros(shape)) for kind, shape in shapes.items()]
     with mock.patch.object(optimizer_state, "read", return_value=iter(state)):
         engine.load(Path())
     return sorted({f"{piece.kind} {piece.value.device}" for piece in engine.state()})
@@ -146,13 +142,11 @@ def main() -> None:
     ):
         model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
         engine = TorchEngine(model, config.train)
-        updater = Updater(
-            config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16"))
-        )
+        alarm = GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16"))
+        updater = Updater(config, load_objective("tepo"), engine, alarm)
         rollout = rollout_of(CASE, 512, DEVICE)
-        flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
         found = {
-            "flash": flash,
+            "flash": varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE)),
             "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
             "resumed": resumed(engine),
             "offloaded": offloaded(),

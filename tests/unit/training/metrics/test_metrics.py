@@ -1,6 +1,5 @@
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from tepo.formula.formula import Bounds
 from tepo.objectives import load_objective
 from tepo.policy.model.shapes import Shape
-from tepo.store.run_folder import RunFolder
-from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import PolicyDrift
-from tepo.training.metrics.throughput import Size, phases
+from tepo.training.metrics.throughput import Size
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout_batch import Group
-from tepo.training.run import Run
 from tests.support.models import tiny_model
 from tests.support.rollouts import graded, rollout
-from tests.support.runs import tiny
 from tests.unit.objectives.flat import by_hand
 
 LOG2 = math.log(2)
@@ -124,22 +119,6 @@ def test_rewards_of_ones_own_and_noise_are_told_apart() -> None:
     assert joined.failures == noisy[1].failures
 
 
-def of_lengths(prompt: int, *responses: int) -> Group:
-    return graded([0] * len(responses), responses, prompt=prompt)
-
-
-def test_a_run_has_the_figures_of_one_rank(tmp_path: Path) -> None:
-    rows = RunFolder(train(Run(tiny(tmp_path, "train.steps=2", "train.checkpoint_every=1")))).metrics()
-    for row in rows:
-        seconds = phases({name[9:]: value for name, value in row.items() if name.startswith("timing_s/")})
-        total = row["perf/total_num_tokens"]
-        assert total > row["perf/trained_tokens"], "prompts too"
-        assert row["perf/throughput"] == pytest.approx(total / row["timing_s/step"])
-        assert row["perf/throughput_gen"] == pytest.approx(row["perf/sampled_tokens"] / seconds["gen"])
-        assert row["timing_per_token_ms/update_actor"] == pytest.approx(1000 * row["timing_s/update_actor"] / total)
-    assert ["timing_s/save_checkpoint" in row for row in rows] == [False, True]
-
-
 def test_operations_are_those_of_the_products_of_a_model() -> None:
     """Against torch's own count, of a model whose attention does the other half too."""
     model, length = tiny_model(attn_implementation="eager"), 40
@@ -151,9 +130,8 @@ def test_operations_are_those_of_the_products_of_a_model() -> None:
 
 
 def test_a_prompt_counts_once_a_group() -> None:
-    found = Size.of(rollout(of_lengths(3, 2, 4), of_lengths(5, 1, 7)))
+    found = Size.of(rollout(graded([0, 0], [2, 4], prompt=3), graded([0, 0], [1, 7], prompt=5)))
     assert found.tokens == 3 + 6 + 5 + 8
     # a response's token attends to the prompt and what came before it; the prompt to itself, once
     pairs = 3**2 + (5**2 - 3**2) + (7**2 - 3**2) + 5**2 + (6**2 - 5**2) + (12**2 - 5**2)
     assert found.pairs == pairs
-    assert Size.of(rollout(of_lengths(3, 2))).pairs == 25

@@ -2,13 +2,13 @@
 passes and the trainer's are made in a fixed order."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,8 +38,9 @@ from tepo.training.run import Run
 from tests.support.runs import COPYING, interrupted, lasting, own_backends, tiny, weights
 
 CPU = torch.device("cpu")
-OLD = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "objective=tepo")
-WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1", "train.max_new_tokens=16")
+RATE = "train.learning_rate=1e-3"
+OLD = ("train.steps=5", "train.staleness=2", RATE, "train.prompts_per_step=2", "train.mini_batch_prompts=1")
+WORDS = ("train.steps=3", RATE, "train.staleness=1", "train.max_new_tokens=16")
 SECONDS = 60  # for what must come
 
 
@@ -123,29 +124,22 @@ def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept) -> None:
     assert stale.run.metrics()[step - 1]["training/stale_log_ratio"] == pytest.approx(moved, rel=1e-3)
 
 
-def test_a_sampler_that_disagrees_stops_the_run_when_it_has_drawn(tmp_path: Path) -> None:
-    config = tiny(tmp_path, *WORDS, "sampler.gap_bound=1e-12")
-    with pytest.raises(RunFailed, match="step 1"):
-        train(Run(config))
-    assert RunFolder.of(config).metrics() == []
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for runs with `sampler=near` and `sampler=far`. Those that nothing disturbs are made once."""
+    """A folder for runs with `sampler=near` and `sampler=far`."""
     folder = tmp_path_factory.mktemp("ahead")
     own = [(backends, "sampler", name, COPYING.format(remote=name == "far")) for name in ("near", "far")]
     with own_backends(folder, *own):
         yield folder / "runs"
 
 
-def raising(at: int, error: BaseException, once: bool = False) -> Callable[[int], None]:
-    """Raise an error at a step, each time or at its first."""
-    errors = iter([error] if once else itertools.repeat(error))
+def raising(at: int, error: BaseException) -> Callable[[int], None]:
+    """Raise an error when a step is there first."""
+    left = [error]
 
     def look(step: int) -> None:
-        if step == at and (found := next(errors, None)):
-            raise found
+        if step == at and left:
+            raise left.pop()
 
     return look
 
@@ -196,25 +190,19 @@ def comparable(folder: Path) -> tuple[Any, ...]:
     return lasting(folder), weights(folder), manifest["status"], manifest["steps"], run.ending()
 
 
-def in_turn(store: Path, *words: str) -> Path:
-    return train(Run(tiny(store, *WORDS, *words, "sampler=near")))
-
-
 @pytest.mark.parametrize(
     ("words", "first"),
     [
-        (("objective=tepo",), "sampling"),
-        (("objective=grpo", "train.staleness=2", "train.steps=4"), "training"),
+        (("objective=grpo", "train.staleness=2"), "sampling"),
         (("objective=tis", "model.dtype=bfloat16", "train.learning_rate=1e-4", "train.steps=2"), "training"),
     ],
-    ids=["tepo", "two steps", "truncated"],
+    ids=["two steps", "truncated"],
 )
 def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     store: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], first: Any
 ) -> None:
-    usual = in_turn(store, *words)
+    usual = train(Run(tiny(store, *WORDS, *words, "sampler=near")))
     config = tiny(store, *WORDS, *words, "sampler=far")
-    shutil.rmtree(RunFolder.of(config).path, ignore_errors=True)
     order = Order(config, first, monkeypatch)
     assert comparable(train(Run(config))) == comparable(usual)
     assert order.drawn == [*range(2, config.train.steps + 1)]
@@ -252,55 +240,44 @@ def test_a_run_that_stopped_in_the_middle_goes_on_to_the_same_bits(
     assert not [thread for thread in threading.enumerate() if thread.name == "sampling ahead"]
     assert RunFolder.of(config).checkpoints() == ([2] if stop == "request" else [])
     Order(config, "training", monkeypatch)
-    assert comparable(train(Run(config))) == comparable(in_turn(store))
+    usual = train(Run(tiny(store, *WORDS, "sampler=near")))
+    assert comparable(train(Run(config))) == comparable(usual)
 
 
-def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], None]) -> tuple[Any, ...]:
+def ending(store: Path, sampler: str, first: Any, errors: dict[str, partial]) -> tuple[Any, ...]:
+    """What is left of a run whose sampling of step 4 or third update breaks off."""
     config = tiny(store, *WORDS, "train.steps=4", f"sampler={sampler}")
     with pytest.MonkeyPatch.context() as patch:
-        break_off(Order(config, first, patch))
+        order = Order(config, first, patch)
+        if "sample" in errors:
+            order.on_sample = raising(4, errors["sample"]())
+        if "update" in errors:
+            order.after_update = raising(3, errors["update"]())
         return comparable(train(Run(config)))
 
 
-def no_groups(order: Order) -> None:
-    """Of the policy that draws. A later one might have some."""
-    order.on_sample = raising(4, EarlyStop("collapse", 4, "all responses were wrong"), once=True)
-
-
-def broken_sampler(order: Order) -> None:
-    order.on_sample = raising(4, Diverged("the sampler's probabilities are not numbers"))
-
-
-def broken_both(order: Order) -> None:
-    """In turn the sampler comes first, so its weights are the ones that are broken."""
-    broken_sampler(order)
-    broken_updates(order)
-
-
-def broken_updates(order: Order) -> None:
-    order.after_update = raising(3, Diverged("the loss is nan"))
+NO_GROUPS = partial(EarlyStop, "collapse", 4, "all responses were wrong")  # of the policy that draws
+NO_NUMBERS, NO_LOSS = partial(Diverged, "probabilities are not numbers"), partial(Diverged, "the loss is nan")
 
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("break_off", "kind", "step", "orders"),
+    ("errors", "kind", "step", "first"),
     [
-        (no_groups, "collapse", 4, ["sampling"]),
-        (broken_sampler, "diverged", 2, ["sampling", "training"]),
-        (broken_updates, "diverged", 3, ["training"]),
-        (broken_both, "diverged", 2, ["training"]),
+        ({"sample": NO_GROUPS}, "collapse", 4, "sampling"),
+        ({"sample": NO_NUMBERS}, "diverged", 2, "sampling"),
+        ({"update": NO_LOSS}, "diverged", 3, "training"),
+        ({"sample": NO_NUMBERS, "update": NO_LOSS}, "diverged", 2, "training"),  # in turn the sampler comes first
     ],
+    ids=["no groups", "sampler", "updates", "both"],
 )
-def test_training_ends_where_it_would_in_turn(
-    tmp_path: Path, break_off: Any, kind: str, step: int, orders: list[str]
-) -> None:
+def test_training_ends_where_it_would_in_turn(tmp_path: Path, errors: dict, kind: str, step: int, first: Any) -> None:
     """Step 4 is drawn in step 3: by the weights after step 2, which are broken if the sampler says so."""
-    near = ending(tmp_path / "near", "near", "training", break_off)
+    near = ending(tmp_path / "near", "near", "training", errors)
     *_, steps, end = near
     assert (end.kind, end.step, steps) == (kind, step, step - 1)
     assert len(near[0]) == step - 1
-    for first in orders:
-        assert ending(tmp_path / first, "far", first, break_off) == near
+    assert ending(tmp_path / "far", "far", first, errors) == near
 
 
 def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,11 +285,11 @@ def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypa
     words = (*WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
     killed, whole = (tiny(store / folder, *words) for folder in ("killed", "whole"))
     with monkeypatch.context() as patch:
-        no_groups(Order(killed, "training", patch))
+        Order(killed, "training", patch).on_sample = raising(4, NO_GROUPS())
         interrupted(killed, 2)
     resumed = comparable(train(Run(killed)))
     with monkeypatch.context() as patch:
-        no_groups(Order(whole, "training", patch))
+        Order(whole, "training", patch).on_sample = raising(4, NO_GROUPS())
         assert resumed == comparable(train(Run(whole)))
     *_, steps, end = resumed
     assert (steps, end.kind, end.step) == (3, "collapse", 4)

@@ -1,3 +1,4 @@
+import ast
 import re
 import tomllib
 import zipfile
@@ -23,6 +24,16 @@ def test_every_extra_that_is_advised_exists() -> None:
     advised = {name for source in sources for name in re.findall(r"install_line\([\"']([\w-]+)[\"']\)", source)}
     assert advised >= {"vllm", "deepspeed", "hub"}
     assert advised | set(get_args(TrackerName)) <= set(PROJECT["optional-dependencies"])
+
+
+def test_no_message_names_a_file_that_a_wheel_lacks() -> None:
+    """Docstrings and comments may: they are read in the source."""
+    named = re.compile(r"\b(docs|ablations|experiments|examples|tests|requirements)/|CONTRIBUTING|CHANGELOG")
+    for file in [*(ROOT / "tepo").rglob("*.py"), *(ROOT / "tepo_cli").rglob("*.py")]:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        alone = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in alone}
+        assert [text for text in texts if isinstance(text, str) and named.search(text)] == [], file
 
 
 @pytest.mark.slow

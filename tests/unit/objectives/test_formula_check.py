@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.formula.row import kept_row, row_of
+from tepo.formula.row import kept_row, load_row, row_of
 from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.check import CHECKS, check_objective, check_runs, unsplit
+from tepo.objectives.explain import to_text
 from tepo.objectives.testing.case import make_case
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
@@ -132,6 +133,11 @@ def test_an_example_of_the_page_passes_every_check(name: str, folder: Path) -> N
     objective = load_objective(name)
     assert failed(objective) == {}
     assert bool(objective.functions) == (len(examples()[name]) == 2)
+
+
+def test_a_function_is_explained(folder: Path) -> None:
+    follow("quantile", folder)
+    assert "before the first backward pass\n  quantile_b(H, share)\n" in to_text(load_row("quantile"))
 
 
 def test_a_function_sees_the_place_of_each_token_in_its_response() -> None:

@@ -51,6 +51,27 @@ def test_updates_take_what_they_took_on_an_h200(path: str, checkpointing: bool, 
     assert close(share * H200.operations / 1e12, measured(part)[f"{name}updates, the ratio is the MFU"])
 
 
+def test_a_step_of_the_7b_on_a_node_is_in_the_range_that_was_worked_out_by_hand() -> None:
+    """512 responses, 2,048 tokens on average and 8,192 at most, on 8 H100."""
+    words = ("sampler.tensor_parallel=1", "engine.micro_batch_tokens=16384", "engine.zero_stage=2")
+    time = fit(Run(compose(["scale=paper", *words])), BY_NAME["8 H100"]).time
+    ranges = {"rollout": (60, 85), "logprobs": (5, 5.5), "updates": (38, 46), "reductions": (4, 5), "total": (121, 150)}
+    for phase, (low, high) in ranges.items():
+        assert low <= getattr(time, phase) <= high, phase
+
+
+def test_the_optimiser_lies_in_main_memory_only_where_nothing_fits_without() -> None:
+    """32B: on eight H100 it must, sixteen hold it."""
+    config = compose(["scale=paper", "model=qwen2.5-32b"])
+    eight, sixteen = BY_NAME["8 H100"], BY_NAME["2 x 8 H100"]
+    for machine, offload in ((eight, True), (sixteen, False)):
+        found = fit(Run(config), machine)
+        assert (found.problem, found.run.config.engine.offload) == ("", offload)
+    small = fit(Run(config), replace(eight, host=1024 * GIB))
+    assert small.memory.host == pytest.approx(18 * small.run.shape.parameters)  # ZeRO 3, no copy of the model a rank
+    assert fit(Run(config), replace(eight, host=512 * GIB)).problem
+
+
 def test_a_whole_run_of_a_small_model_took_what_is_planned() -> None:
     """SmolLM2-135M in 512 responses of 25 tokens; 38 to 64 of 125 groups were mixed."""
     words = "sampler=torch engine=torch model.dtype=bfloat16 sampler.max_rows=512 sampler.margin=1"

@@ -157,6 +157,27 @@ def test_by_the_clock_a_checkpoint_is_due_ten_minutes_after_the_last_on_the_firs
     assert saved_by_two(RunFolder(tmp_path), work) == [None, None]
 
 
+def test_a_checkpoint_that_takes_long_to_write_is_made_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes 100 seconds is followed by the next after 1,000; one that takes 20, after ten minutes."""
+    clock, took = [0.0], [100.0]
+    monkeypatch.setattr("tepo.training.checkpoints.saver.time.monotonic", lambda: clock[0])
+
+    def slow(folder: Path) -> list[TensorFile]:
+        clock[0] += took[0]
+        return part(0)
+
+    with Saver(RunFolder(tmp_path)) as saver:
+        for took[0], gap in ((100.0, 1000), (20.0, 600)):
+            saver.save(1, {}, slow)
+            saver.finish()
+            clock[0] += gap - 1
+            assert not saver.is_due(2, None)
+            clock[0] += 1
+            assert saver.is_due(2, None)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_pieces_of_any_number_of_ranks_are_the_full_state(tmp_path: Path, ranks: int) -> None:
     """Cut unevenly into runs, read by one of another number of ranks."""

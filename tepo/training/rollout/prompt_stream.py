@@ -1,6 +1,5 @@
 """The endless stream of training prompts: number i is a function of (configuration, seed, i) alone."""
 
-import math
 import sys
 from collections.abc import Sequence
 from random import Random
@@ -43,21 +42,26 @@ class PromptStream:
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
         self.asked = encode_prompts(problems, tokenizer, **form)
         tokens, self.stop = self.asked.tokens, self.asked.stop
-        self.overlong, positions = sum(len(ids) > limit for ids in tokens), positions_of(config.model.path)
-        most = math.inf if positions is None else positions - self.new_tokens  # tokens of a prompt that the model takes
+        self.overlong = sum(len(ids) > limit for ids in tokens)
+
+        def fits(prompt: int) -> bool:
+            """Whether the model takes a prompt of so many tokens with its response, as far as is known here."""
+            positions = positions_of(config.model.path)
+            return positions is None or prompt + self.new_tokens <= positions
+
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
             own_prompt = config.data.prompt not in PROMPTS
             where = f"data={config.data.name}, data.prompt={'your own' if own_prompt else config.data.prompt}"
             longest, fix = max(map(len, tokens)), "data.overlong_prompts=drop or truncate"
-            fix = f"train.max_prompt_tokens={longest}, or {fix}" if longest <= most else fix
+            fix = f"train.max_prompt_tokens={longest}, or {fix}" if fits(longest) else fix
             raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
         if not self.items:
             shortest, fix = min(map(len, tokens)), "data.overlong_prompts=truncate"
-            fix = f"raise it: the shortest has {shortest}" if shortest <= most else fix
+            fix = f"raise it: the shortest has {shortest}" if fits(shortest) else fix
             where = f"train.max_prompt_tokens={limit}"
             raise UserError("no training prompt is short enough", where=where, fix=fix)
 

@@ -131,7 +131,7 @@ def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = Non
         return grader.grade(pairs)
 
 
-def _check(overrides: Sequence[str], **texts: str | Path | None) -> None:
+def _check(overrides: Sequence[str], **texts: object) -> None:
     """Raises UserError for a text where a list belongs, and for what is no text: a notebook has no type checker."""
     if isinstance(overrides, str):
         raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")

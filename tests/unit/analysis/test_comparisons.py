@@ -1,5 +1,7 @@
 """Rows beside their baseline: which train as it does, and what differences their seeds can find."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -93,6 +95,19 @@ def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:
     for unit in short:
         trained(unit, REWARDS)
     assert alike(study, short) == ({}, [])
+
+
+def test_a_table_says_how_its_prompts_were_asked_and_how_far_few_seeds_scatter(tmp_path: Path) -> None:
+    study = declared(tmp_path)
+    rows = [{"problem": f"{i}+1=", "answer": i + 1, "persona": "Be brief."} for i in range(9)]
+    data = write(tmp_path / "own.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    words = [f"data={data}", "data.fields.system=persona", "data.prompt=boxed", "data.benchmarks=[add3]"]
+    for overrides, asked in ((words, ["persona"]), ([], [])):
+        units = make_plan(study, "laptop", seeds=[0], store=tmp_path / "runs", overrides=overrides)
+        notes = " ".join(table_from_store(study, units).notes)
+        assert re.findall("system prompt of the column `(.*?)`", notes) == asked
+        assert "At this scale single rows move by 3 points" in notes
+    assert "move by" not in " ".join(table_from_store(study, make_plan(study, "laptop", store=tmp_path / "runs")).notes)
 
 
 # power ----------------------------------------------------------------------------------------------------------------

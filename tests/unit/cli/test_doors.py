@@ -67,7 +67,7 @@ def test_a_store_by_its_key_and_a_missing_one_of_doctor_are_refused(tmp_path: Pa
         ("ablate panel-e --seeds range(100000000000000000000)", "a range has at most 10,000 values"),
         ("ablate panel-e --seeds range(0,5,0)", "a range has"),
         ("ablate panel-e --seeds ²", "not a list of seeds"),
-        ("ablate panel-e --seeds -1", "not a list of seeds"),
+        ("ablate panel-e --seeds -1", "in: --seeds"),
         ("ablate panel-e --seeds 9999999999999999999", "below 2^63"),
         (f"ablate panel-e --seeds {'9' * 5000}", "not a list of seeds"),
         ("ablate panel-e --seeds 0,0", "listed twice"),
